@@ -1,0 +1,79 @@
+// The precisions a model can have. Each says how its matrices are packed and how rows are prepared for them; the model
+// and the decoder are templates over this and know nothing else about number formats.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+
+#include "kwker/base/aligned_buffer.hpp"
+#include "kwker/base/error.hpp"
+#include "kwker/kernels/table.hpp"
+#include "kwker/model/matrix.hpp"
+
+namespace kwker {
+
+/// bfloat16 weights and activations, fp32 sums.
+struct BFloat16 {
+  static constexpr const char* kName = "bfloat16";
+  using Matrix = Bf16Matrix;
+
+  static Matrix pack(const MatrixSource& source, int /*group*/) { return Matrix(source); }
+
+  /// Rows prepared for a matmul with any matrix of `inputs` inputs.
+  class Rows {
+   public:
+    Rows() = default;
+    Rows(std::int64_t inputs, int /*group*/, std::int64_t rows)
+        : stride_(inputs), values_(static_cast<std::size_t>(inputs * rows)) {}
+    void set(const KernelTable& kernels, std::int64_t row, const float* x) {
+      kernels.round_bf16(x, stride_, values_.data() + row * stride_);
+    }
+    void multiply(const KernelTable& kernels, const Matrix& matrix, int rows, const MatmulTarget& target) const {
+      kernels.matmul_bf16(matrix.data(), matrix.layout(), values_.data(), stride_, rows, target);
+    }
+
+   private:
+    std::int64_t stride_ = 0;
+    AlignedBuffer<float> values_;
+  };
+};
+
+/// 4-bit weights in groups, 8-bit activations, integer dot products (kernels/int4_layout.hpp).
+struct Int4 {
+  static constexpr const char* kName = "int4";
+  using Matrix = Int4Matrix;
+
+  static Matrix pack(const MatrixSource& source, int group) { return Matrix(source, group); }
+
+  class Rows {
+   public:
+    Rows() = default;
+    Rows(std::int64_t inputs, int group, std::int64_t rows)
+        : layout_(Int4Layout::kOutputs, inputs, group),
+          values_(static_cast<std::size_t>(rows * layout_.inputs)),
+          scales_(static_cast<std::size_t>(rows * layout_.blocks())),
+          sums_(static_cast<std::size_t>(rows * layout_.blocks() * layout_.sums_per_block())) {
+      view_.values = values_.data();
+      view_.scales = scales_.data();
+      view_.sums = sums_.data();
+      view_.value_stride = layout_.inputs;
+      view_.scale_stride = layout_.blocks();
+      view_.sum_stride = layout_.blocks() * layout_.sums_per_block();
+    }
+    void set(const KernelTable& kernels, std::int64_t row, const float* x) {
+      kernels.quantize_int8(x, layout_, view_, row);
+    }
+    void multiply(const KernelTable& kernels, const Matrix& matrix, int rows, const MatmulTarget& target) const {
+      kernels.matmul_int4(matrix.data(), matrix.layout(), view_, rows, target);
+    }
+
+   private:
+    Int4Layout layout_;
+    AlignedBuffer<std::int8_t> values_;
+    AlignedBuffer<float> scales_;
+    AlignedBuffer<std::int16_t> sums_;
+    Int8Rows view_;
+  };
+};
+
+}  // namespace kwker

@@ -1,0 +1,147 @@
+// The 16-lane vector as two 256-bit registers. See portable.inl.hpp for what each function means.
+
+struct F32 {
+  __m256 a, b;  // lanes 0 to 7, 8 to 15
+};
+struct I32 {
+  __m256i a, b;
+};
+
+struct Native {
+  __m256 v;
+};
+constexpr int kNative = 8;
+/// 4 rows take 12 accumulators (acc, even, odd) of the 16 registers in the bf16 kernel.
+constexpr int kMaxRows = 4;
+
+inline F32 set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+inline F32 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+inline void store(float* p, F32 x) {
+  _mm256_storeu_ps(p, x.a);
+  _mm256_storeu_ps(p + 8, x.b);
+}
+inline F32 add(F32 x, F32 y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+inline F32 sub(F32 x, F32 y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
+inline F32 mul(F32 x, F32 y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+inline F32 div(F32 x, F32 y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+inline F32 fma(F32 x, F32 y, F32 z) { return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
+inline F32 max(F32 x, F32 y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+inline F32 min(F32 x, F32 y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+inline F32 abs(F32 x) {
+  const __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+  return {_mm256_and_ps(x.a, mask), _mm256_and_ps(x.b, mask)};
+}
+inline F32 keep_first(F32 x, int n, F32 fill) {
+  const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const __m256 below_a = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(n), lanes));
+  const __m256 below_b = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(n - 8), lanes));
+  return {_mm256_blendv_ps(fill.a, x.a, below_a), _mm256_blendv_ps(fill.b, x.b, below_b)};
+}
+inline float reduce_add(F32 x) {
+  const __m256 a = _mm256_add_ps(x.a, x.b);
+  const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+  return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+inline float reduce_max(F32 x) {
+  const __m256 a = _mm256_max_ps(x.a, x.b);
+  const __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  const __m128 c = _mm_max_ps(b, _mm_movehl_ps(b, b));
+  return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+}
+inline I32 to_int(F32 x) { return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }
+inline F32 to_float(I32 x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+inline F32 power_of_two(I32 n) {
+  const __m256i bias = _mm256_set1_epi32(127);
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n.a, bias), 23)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n.b, bias), 23))};
+}
+inline __m256 round_bf16_half(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i sum = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  return _mm256_castsi256_ps(_mm256_and_si256(sum, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+}
+inline F32 round_bf16(F32 x) { return {round_bf16_half(x.a), round_bf16_half(x.b)}; }
+inline void store_int8(std::int8_t* p, I32 x) {
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xd8);
+  const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+}
+
+inline Native native_set1(float x) { return {_mm256_set1_ps(x)}; }
+inline Native native_load(const float* p) { return {_mm256_loadu_ps(p)}; }
+inline void native_store(float* p, Native x) { _mm256_storeu_ps(p, x.v); }
+inline Native add(Native a, Native b) { return {_mm256_add_ps(a.v, b.v)}; }
+inline Native div(Native a, Native b) { return {_mm256_div_ps(a.v, b.v)}; }
+inline Native fma(Native a, Native b, Native c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+inline void native_pairs(const bfloat16* p, Native& even, Native& odd) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  even.v = _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+  odd.v = _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+}
+inline F32 load_half(const std::uint16_t* p) {
+  return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+          _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
+}
+
+inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
+inline __m256i int4_meta_bytes(const std::uint8_t* meta) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(meta)));
+}
+inline __m256i int4_scale_lanes(__m256i bytes) {
+  return _mm256_add_epi32(_mm256_and_si256(bytes, _mm256_set1_epi32(15)), _mm256_set1_epi32(1));
+}
+inline __m256i broadcast_dword(const void* p) {
+  std::int32_t value;
+  std::memcpy(&value, p, sizeof value);
+  return _mm256_set1_epi32(value);
+}
+
+/// 8 of the 16 outputs. Scaled bytes would saturate in maddubs (240 * 127 * 2), plain nibbles do not: a pair is at
+/// most 3,810 and the eight pairs that meet in a 16-bit lane over 32 inputs 30,480. The sub-scale comes afterwards.
+template <int kRows>
+inline void int4_half_dot(const std::uint8_t* w, const std::uint8_t* meta, const Int4Block& block, const Int8Block* x,
+                          __m256i* sums) {
+  constexpr int kAhead = 6144;  // as on AVX-512
+  const __m256i low = _mm256_set1_epi8(15);
+  for (int m = 0; m < kRows; ++m) sums[m] = _mm256_setzero_si256();
+  for (int k = 0; k < block.inputs; k += 32) {
+    const std::uint8_t* nibbles = w + k * 8;
+    __m256i pairs[kRows];
+    for (int m = 0; m < kRows; ++m) pairs[m] = _mm256_setzero_si256();
+    for (int j = 0; j < 4; ++j) {
+      prefetch(nibbles + 64 * j + kAhead);
+      const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(nibbles + 64 * j));
+      const __m256i first = _mm256_and_si256(bytes, low);
+      const __m256i second = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), low);
+      for (int m = 0; m < kRows; ++m) {
+        const std::int8_t* values = x[m].values + k + 8 * j;
+        pairs[m] = _mm256_add_epi16(pairs[m], _mm256_maddubs_epi16(first, broadcast_dword(values)));
+        pairs[m] = _mm256_add_epi16(pairs[m], _mm256_maddubs_epi16(second, broadcast_dword(values + 4)));
+      }
+    }
+    __m256i scale = int4_scale_lanes(int4_meta_bytes(meta + (k >> block.group_shift) * 16));
+    scale = _mm256_or_si256(scale, _mm256_slli_epi32(scale, 16));
+    for (int m = 0; m < kRows; ++m) sums[m] = _mm256_add_epi32(sums[m], _mm256_madd_epi16(pairs[m], scale));
+  }
+  for (int g = 0; g < block.groups; ++g) {
+    const __m256i bytes = int4_meta_bytes(meta + g * 16);
+    const __m256i product = _mm256_mullo_epi16(int4_scale_lanes(bytes), _mm256_srli_epi32(bytes, 4));
+    for (int m = 0; m < kRows; ++m) {
+      // The high half of a product lane is 0, so the 16-bit multiply-add is product * sum.
+      const __m256i sum = _mm256_set1_epi32(static_cast<std::uint16_t>(x[m].sums[g]));
+      sums[m] = _mm256_sub_epi32(sums[m], _mm256_madd_epi16(product, sum));
+    }
+  }
+}
+
+template <int kRows>
+inline void int4_block_dot(const std::uint8_t* w, const Int4Block& block, const Int8Block* x, I32* sums) {
+  __m256i half[kRows];
+  int4_half_dot<kRows>(w, w + block.meta_offset, block, x, half);
+  for (int m = 0; m < kRows; ++m) sums[m].a = half[m];
+  int4_half_dot<kRows>(w + 32, w + block.meta_offset + 8, block, x, half);
+  for (int m = 0; m < kRows; ++m) sums[m].b = half[m];
+}

@@ -1,0 +1,123 @@
+// The 16-lane vector as one 512-bit register. See portable.inl.hpp for what each function means.
+
+struct F32 {
+  __m512 v;
+};
+struct I32 {
+  __m512i v;
+};
+
+using Native = F32;
+constexpr int kNative = 16;
+/// 8 rows take 24 accumulators (acc, even, odd) of the 32 registers in the bf16 kernel.
+constexpr int kMaxRows = 8;
+
+inline F32 set1(float x) { return {_mm512_set1_ps(x)}; }
+inline F32 load(const float* p) { return {_mm512_loadu_ps(p)}; }
+inline void store(float* p, F32 x) { _mm512_storeu_ps(p, x.v); }
+inline F32 add(F32 a, F32 b) { return {_mm512_add_ps(a.v, b.v)}; }
+inline F32 sub(F32 a, F32 b) { return {_mm512_sub_ps(a.v, b.v)}; }
+inline F32 mul(F32 a, F32 b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline F32 div(F32 a, F32 b) { return {_mm512_div_ps(a.v, b.v)}; }
+inline F32 fma(F32 a, F32 b, F32 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+inline F32 max(F32 a, F32 b) { return {_mm512_max_ps(a.v, b.v)}; }
+inline F32 min(F32 a, F32 b) { return {_mm512_min_ps(a.v, b.v)}; }
+inline F32 abs(F32 a) { return {_mm512_abs_ps(a.v)}; }
+inline F32 keep_first(F32 x, int n, F32 fill) {
+  return {_mm512_mask_mov_ps(fill.v, static_cast<__mmask16>((1u << n) - 1), x.v)};
+}
+inline float reduce_add(F32 x) {
+  const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1));
+  const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+  return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+inline float reduce_max(F32 x) {
+  const __m256 a = _mm256_max_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1));
+  const __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  const __m128 c = _mm_max_ps(b, _mm_movehl_ps(b, b));
+  return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+}
+inline I32 to_int(F32 x) { return {_mm512_cvtps_epi32(x.v)}; }
+inline F32 to_float(I32 x) { return {_mm512_cvtepi32_ps(x.v)}; }
+inline F32 power_of_two(I32 n) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n.v, _mm512_set1_epi32(127)), 23))};
+}
+inline F32 round_bf16(F32 x) {
+  const __m512i bits = _mm512_castps_si512(x.v);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i sum = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  return {_mm512_castsi512_ps(_mm512_and_si512(sum, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
+}
+inline void store_int8(std::int8_t* p, I32 x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(x.v));
+}
+
+inline Native native_set1(float x) { return set1(x); }
+inline Native native_load(const float* p) { return load(p); }
+inline void native_store(float* p, Native x) { store(p, x); }
+inline void native_pairs(const bfloat16* p, Native& even, Native& odd) {
+  const __m512i bits = _mm512_loadu_si512(p);
+  even.v = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+  odd.v = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+}
+inline F32 load_half(const std::uint16_t* p) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+
+inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
+/// Sub-scales of 16 outputs, each in both halves of its 32-bit lane.
+inline __m512i int4_sub_scales(const std::uint8_t* meta) {
+  const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(meta)));
+  const __m512i scale = _mm512_add_epi32(_mm512_and_si512(bytes, _mm512_set1_epi32(15)), _mm512_set1_epi32(1));
+  return _mm512_or_si512(scale, _mm512_slli_epi32(scale, 16));
+}
+
+/// Sub-scale times zero-point of 16 outputs, in the low half of each lane.
+inline __m512i int4_zero_products(const std::uint8_t* meta) {
+  const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(meta)));
+  const __m512i scale = _mm512_add_epi32(_mm512_and_si512(bytes, _mm512_set1_epi32(15)), _mm512_set1_epi32(1));
+  return _mm512_mullo_epi16(scale, _mm512_srli_epi32(bytes, 4));
+}
+
+inline __m512i broadcast_dword(const void* p) {
+  std::int32_t value;
+  std::memcpy(&value, p, sizeof value);
+  return _mm512_set1_epi32(value);
+}
+
+template <int kRows>
+inline void int4_block_dot(const std::uint8_t* w, const Int4Block& block, const Int8Block* x, I32* sums) {
+  // How far ahead of the multiplication weights are asked for: 6 KiB cover the latency of memory at its full speed.
+  constexpr int kAhead = 6144;
+  const __m512i low = _mm512_set1_epi8(15);
+  __m512i acc[kRows];
+  for (int m = 0; m < kRows; ++m) acc[m] = _mm512_setzero_si512();
+  for (int k = 0; k < block.inputs; k += 32) {
+    const std::uint8_t* nibbles = w + k * 8;
+    // A byte pair b0 + 256 b1 times s is s b0 + 256 s b1, and s b0 <= 240 never carries: one multiply scales both.
+    const __m512i scale = int4_sub_scales(w + block.meta_offset + (k >> block.group_shift) * 16);
+    for (int j = 0; j < 4; ++j) {
+      prefetch(nibbles + 64 * j + kAhead);
+      const __m512i bytes = _mm512_loadu_si512(nibbles + 64 * j);
+      const __m512i first = _mm512_mullo_epi16(_mm512_and_si512(bytes, low), scale);
+      const __m512i second = _mm512_mullo_epi16(_mm512_and_si512(_mm512_srli_epi16(bytes, 4), low), scale);
+      for (int m = 0; m < kRows; ++m) {
+        acc[m] = _mm512_dpbusd_epi32(acc[m], first, broadcast_dword(x[m].values + k + 8 * j));
+        acc[m] = _mm512_dpbusd_epi32(acc[m], second, broadcast_dword(x[m].values + k + 8 * j + 4));
+      }
+    }
+  }
+  __m512i zero[kRows];
+  for (int m = 0; m < kRows; ++m) zero[m] = _mm512_setzero_si512();
+  for (int g = 0; g < block.groups; g += 2) {
+    const std::uint8_t* meta = w + block.meta_offset + g * 16;
+    __m512i products = int4_zero_products(meta);
+    if (g + 1 < block.groups) {
+      products = _mm512_or_si512(products, _mm512_slli_epi32(int4_zero_products(meta + 16), 16));
+    }
+    for (int m = 0; m < kRows; ++m) zero[m] = _mm512_dpwssd_epi32(zero[m], products, broadcast_dword(x[m].sums + g));
+  }
+  for (int m = 0; m < kRows; ++m) sums[m].v = _mm512_sub_epi32(acc[m], zero[m]);
+}

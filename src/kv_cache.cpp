@@ -1,0 +1,53 @@
+// Appending to the cache.
+#include "kwker/model/kv_cache.hpp"
+
+#include "kwker/base/round_up.hpp"
+
+namespace kwker {
+namespace {
+
+/// Rounds to bfloat16; infinities become the largest finite value, NaN becomes 0.
+bfloat16 to_finite_bfloat16(float x) {
+  const bfloat16 rounded = to_bfloat16(x);
+  if ((rounded.bits & 0x7f80u) != 0x7f80u) return rounded;
+  const bool nan = (rounded.bits & 0x7fu) != 0;
+  return {static_cast<std::uint16_t>(nan ? 0u : (rounded.bits & 0x8000u) | 0x7f7fu)};
+}
+
+}  // namespace
+
+KvCache::KvCache(int slots, std::int64_t layers, std::int64_t heads, std::int64_t head_dim, std::int64_t max_len)
+    : layers_(layers),
+      heads_(heads),
+      head_dim_(head_dim),
+      capacity_(round_up<std::int64_t>(max_len, 32)),
+      slots_(static_cast<std::size_t>(slots)) {}
+
+void KvCache::reserve(int slot) {
+  AlignedBuffer<bfloat16>& memory = slots_[static_cast<std::size_t>(slot)];
+  if (memory.size() == 0) {
+    memory = AlignedBuffer<bfloat16>(static_cast<std::size_t>(layers_ * heads_ * 2 * head_dim_ * capacity_));
+  }
+}
+
+std::int64_t KvCache::bytes() const {
+  std::int64_t total = 0;
+  for (const auto& memory : slots_) total += static_cast<std::int64_t>(memory.bytes());
+  return total;
+}
+
+void KvCache::append(int slot, std::int64_t layer, std::int64_t head, std::int64_t position, const float* key,
+                     const float* value) {
+  bfloat16* base = at(slot, layer, head);
+  bfloat16* keys = base + position / 16 * 16 * head_dim_ + position % 16 * 2;
+  for (std::int64_t d = 0; d < head_dim_; d += 2, keys += 32) {
+    keys[0] = to_bfloat16(key[d]);
+    keys[1] = to_bfloat16(key[d + 1]);
+  }
+  bfloat16* values = base + head_dim_ * capacity_ + position / 2 * 32 + position % 2;
+  for (std::int64_t d = 0; d < head_dim_; ++d) {
+    values[d / 16 * 16 * capacity_ + d % 16 * 2] = to_finite_bfloat16(value[d]);
+  }
+}
+
+}  // namespace kwker
