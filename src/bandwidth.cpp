@@ -10,7 +10,7 @@
 
 #include "kwker/base/aligned_buffer.hpp"
 #include "kwker/base/error.hpp"
-#include "kwker/base/thread_pool.hpp"
+#include "kwker/cpu/thread_pool.hpp"
 
 namespace kwker {
 namespace {

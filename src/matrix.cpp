@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "kwker/base/error.hpp"
-#include "kwker/base/thread_pool.hpp"
+#include "kwker/cpu/thread_pool.hpp"
 #include "kwker/quant/int4.hpp"
 
 namespace kwker {

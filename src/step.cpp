@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "kwker/base/round_up.hpp"
-#include "kwker/base/thread_pool.hpp"
+#include "kwker/cpu/thread_pool.hpp"
 #include "kwker/cpu/isa.hpp"
 #include "kwker/model/decoder.hpp"
 

@@ -1,6 +1,6 @@
 // The pool: threads wait by spinning briefly and then sleeping, so that a short gap costs no system call and a long
 // one costs no CPU that others could use.
-#include "kwker/base/thread_pool.hpp"
+#include "kwker/cpu/thread_pool.hpp"
 
 #include <pthread.h>
 

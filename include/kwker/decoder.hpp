@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "kwker/base/error.hpp"
-#include "kwker/base/thread_pool.hpp"
+#include "kwker/cpu/thread_pool.hpp"
 #include "kwker/cpu/bandwidth.hpp"
 #include "kwker/cpu/isa.hpp"
 #include "kwker/generate/generate.hpp"

@@ -1,5 +1,5 @@
 // The pool: every thread runs once, barriers hold, any number of threads, callers take turns.
-#include "kwker/base/thread_pool.hpp"
+#include "kwker/cpu/thread_pool.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -13,6 +13,7 @@
 
 namespace kwker {
 
+/// The weights are those of model.safetensors or, without it, of every shard that model.safetensors.index.json names.
 class HfFolder : public TensorSource {
  public:
   /// Throws kwker::Error if a file is missing, truncated or malformed; std::invalid_argument if the model cannot run.

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-namespace kwker {
+#include "kwker/base/token.hpp"
 
-using Token = std::int32_t;
+namespace kwker {
 
 /// How rotary frequencies are derived from the base; the names are those of Hugging Face's `rope_type`.
 struct RopeScaling {

@@ -3,9 +3,9 @@
 
 #include <span>
 
+#include "kwker/base/token.hpp"
 #include "kwker/cpu/isa.hpp"
 #include "kwker/kernels/table.hpp"
-#include "kwker/model/config.hpp"
 
 namespace kwker {
 

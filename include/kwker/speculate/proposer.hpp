@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "kwker/model/config.hpp"
+#include "kwker/base/token.hpp"
 
 namespace kwker {
 
