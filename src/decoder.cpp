@@ -49,8 +49,8 @@ void DecoderBase::check_rows(std::span<const Row> rows) const {
     }
     if (i > 0 && rows[i - 1].sequence == row.sequence) {
       if (row.position != rows[i - 1].position + 1) {
-        throw std::invalid_argument(concat("row ", i, ": position ", row.position, " does not follow ",
-                                           rows[i - 1].position));
+        throw std::invalid_argument(
+            concat("row ", i, ": position ", row.position, " does not follow ", rows[i - 1].position));
       }
       continue;
     }

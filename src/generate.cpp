@@ -16,9 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 void check_prompt(const DecoderBase& decoder, std::span<const Token> prompt) {
   if (prompt.empty()) throw std::invalid_argument("the prompt is empty: at least one token is needed");

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kwker/base/error.hpp"
+#include "kwker/cpu/amx.hpp"
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -15,7 +16,7 @@
 namespace kwker {
 namespace {
 
-constexpr std::array kLevels = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512};
+constexpr std::array kLevels = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAmx};
 
 #if defined(__x86_64__)
 /// Register state that the operating system saves (XCR0).
@@ -39,7 +40,8 @@ Isa detect() {
   constexpr unsigned kF = 1u << 16, kDq = 1u << 17, kBw = 1u << 30, kVl = 1u << 31, kVnni = 1u << 11;
   constexpr unsigned kWide = kF | kDq | kBw | kVl;
   const bool avx512 = (state & kZmmState) == kZmmState && (b & kWide) == kWide && (c & kVnni) != 0;
-  return avx512 ? Isa::kAvx512 : Isa::kAvx2;
+  if (!avx512) return Isa::kAvx2;
+  return amx_usable() ? Isa::kAmx : Isa::kAvx512;
 }
 #else
 Isa detect() { return Isa::kPortable; }
@@ -69,6 +71,8 @@ const char* isa_name(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAmx:
+      return "amx";
   }
   return "unknown";
 }

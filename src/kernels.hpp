@@ -13,4 +13,7 @@ const KernelTable& table();
 namespace avx512 {
 const KernelTable& table();
 }
+namespace amx {
+const KernelTable& table();
+}
 }  // namespace kwker

@@ -13,9 +13,11 @@
 
 namespace kwker::avx2 {
 namespace {
+// The vector comes before what is written with it.
+// clang-format off
 #include "kwker/simd/avx2.inl.hpp"
-
 #include "kwker/kernels/all.inl.hpp"
+// clang-format on
 }  // namespace
 }  // namespace kwker::avx2
 

@@ -5,7 +5,8 @@
 #include <immintrin.h>
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c"))), \
+                             apply_to = function)
 #else
 // GCC 12 warns about its own intrinsics, whose "undefined" operands are meant (gcc.gnu.org/PR105593).
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -16,9 +17,11 @@
 
 namespace kwker::avx512 {
 namespace {
+// The vector comes before what is written with it.
+// clang-format off
 #include "kwker/simd/avx512.inl.hpp"
-
 #include "kwker/kernels/all.inl.hpp"
+// clang-format on
 }  // namespace
 }  // namespace kwker::avx512
 

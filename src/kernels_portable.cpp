@@ -4,9 +4,11 @@
 
 namespace kwker::portable {
 namespace {
+// The vector comes before what is written with it.
+// clang-format off
 #include "kwker/simd/portable.inl.hpp"
-
 #include "kwker/kernels/all.inl.hpp"
+// clang-format on
 }  // namespace
 
 const KernelTable& table() {

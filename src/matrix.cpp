@@ -84,19 +84,20 @@ Int4Matrix::Int4Matrix(const MatrixSource& source, int group)
     : layout_(static_cast<std::int64_t>(source.outputs.size()), source.inputs, group),
       data_(static_cast<std::size_t>(layout_.bytes())) {
   for_each_tile(source, layout_.tiles(), [&](std::int64_t output, std::vector<float>& row) {
-    row.resize(static_cast<std::size_t>(layout_.inputs), 0.0f);
+    row.resize(static_cast<std::size_t>(layout_.inputs()), 0.0f);
     QuantizedBlock quantized;
     std::uint8_t* to = data_.data() + output / 16 * layout_.tile_bytes();
     const std::int64_t o = output % 16;
     for (int b = 0; b < layout_.blocks(); ++b) {
       const Int4Block block = layout_.block_at(b);
-      quantize_block(row.data() + std::int64_t{b} * layout_.block, block, quantized);
+      quantize_block(row.data() + std::int64_t{b} * layout_.block(), block, quantized);
       for (int k = 0; k < block.inputs; ++k) {
         const int shift = k % 8 < 4 ? 0 : 4;
-        to[k / 8 * 64 + o * 4 + k % 4] |= static_cast<std::uint8_t>(quantized.values[static_cast<std::size_t>(k)] << shift);
+        to[k / 8 * 64 + o * 4 + k % 4] |=
+            static_cast<std::uint8_t>(quantized.values[static_cast<std::size_t>(k)] << shift);
       }
       for (int g = 0; g < block.groups; ++g) {
-        to[block.meta_offset + g * 16 + o] = quantized.meta[static_cast<std::size_t>(g)];
+        to[block.meta(g, static_cast<int>(o))] = quantized.meta[static_cast<std::size_t>(g)];
       }
       std::memcpy(to + block.scale_offset + o * 2, &quantized.scale, 2);
       to += block.bytes;
@@ -112,7 +113,7 @@ void Int4Matrix::read_row(std::int64_t output, float* row) const {
     float16 scale;
     std::memcpy(&scale, from + block.scale_offset + o * 2, 2);
     for (int k = 0; k < block.inputs; ++k) {
-      const std::uint8_t meta = from[block.meta_offset + k / block.group * 16 + o];
+      const std::uint8_t meta = from[block.meta(k / block.group, static_cast<int>(o))];
       const int value = (from[k / 8 * 64 + o * 4 + k % 4] >> (k % 8 < 4 ? 0 : 4)) & 15;
       // The integer factor is below 2^8: one rounding, the same everywhere.
       *row++ = to_float(scale) * static_cast<float>(int4_sub_scale(meta) * (value - int4_zero_point(meta)));

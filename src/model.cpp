@@ -195,8 +195,8 @@ std::shared_ptr<const Model<Precision>> build_model(const ModelConfig& config, c
   }
   const std::string embedding = "model.embed_tokens.weight";
   if (!config.tie_word_embeddings) model->embedding = builder.embedding(embedding);
-  model->output = pack(builder.plain(config.tie_word_embeddings ? embedding : "lm_head.weight", config.vocab_size,
-                                     config.hidden_size));
+  model->output = pack(
+      builder.plain(config.tie_word_embeddings ? embedding : "lm_head.weight", config.vocab_size, config.hidden_size));
   return model;
 }
 

@@ -1,9 +1,9 @@
 // Simple rounding to int4.
-#include "kwker/quant/int4.hpp"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
+
+#include "kwker/quant/int4.hpp"
 
 namespace kwker {
 namespace {

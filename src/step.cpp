@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "kwker/base/round_up.hpp"
-#include "kwker/cpu/thread_pool.hpp"
 #include "kwker/cpu/isa.hpp"
+#include "kwker/cpu/thread_pool.hpp"
 #include "kwker/model/decoder.hpp"
 
 namespace kwker {
@@ -190,17 +190,16 @@ struct Decoder<Precision>::Step {
     const ModelShape& shape = model.shape;
     const int count = static_cast<int>(rows.size());
 
-    const Rows& attention_in = prepare_rows(worker, from_hidden, count, [&](int row) {
-      return normalised(worker, layer.attention_norm, row);
-    });
+    const Rows& attention_in = prepare_rows(worker, from_hidden, count,
+                                            [&](int row) { return normalised(worker, layer.attention_norm, row); });
     multiply(worker, attention_in, layer.qkv, count, qkv.data(), shape.qkv, Store::kSet);
     worker.barrier();
     rotate_and_append(worker, index);
     worker.barrier();
     attend(worker, index);
     worker.barrier();
-    const Rows& attended = prepare_rows(worker, from_attention, count,
-                                        [&](int row) { return attention.data() + row * shape.queries; });
+    const Rows& attended =
+        prepare_rows(worker, from_attention, count, [&](int row) { return attention.data() + row * shape.queries; });
     multiply(worker, attended, layer.attention_out, count, hidden.data(), shape.hidden, Store::kAdd);
     worker.barrier();
 

@@ -24,7 +24,8 @@ int cgroup_cpus() {
   std::ifstream v2("/sys/fs/cgroup/cpu.max");
   std::string quota;
   double period = 0;
-  if (v2 >> quota >> period) return quota == "max" ? cpus_of_quota(-1, period) : cpus_of_quota(std::atof(quota.c_str()), period);
+  if (v2 >> quota >> period)
+    return quota == "max" ? cpus_of_quota(-1, period) : cpus_of_quota(std::atof(quota.c_str()), period);
   std::ifstream v1_quota("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), v1_period("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
   double value = -1;
   if (v1_quota >> value && v1_period >> period) return cpus_of_quota(value, period);

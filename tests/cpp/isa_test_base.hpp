@@ -13,7 +13,7 @@
 
 namespace kwker::testing {
 
-inline const std::vector<Isa> kAllIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512};
+inline const std::vector<Isa> kAllIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAmx};
 
 class IsaTest : public ::testing::TestWithParam<Isa> {
  protected:

@@ -11,6 +11,7 @@
 #include "kwker/cpu/flush_denormals.hpp"
 #include "kwker/model/kv_cache.hpp"
 #include "kwker/model/matrix.hpp"
+#include "kwker/model/precision.hpp"
 
 namespace kwker::testing {
 namespace {
@@ -51,17 +52,21 @@ TEST_P(KernelTest, Bf16MatmulHasTheDefinedBits) {
         FloatMatrix w(random_, outputs, inputs, scale);
         const Bf16Matrix packed(w.source);
         const std::int64_t stride = packed.layout().inputs, width = packed.layout().tiles() * 16;
-        constexpr int kMost = 19;
-        AlignedBuffer<float> x(static_cast<std::size_t>(kMost * stride)),
-            y(static_cast<std::size_t>(kMost * width + 1));
+        constexpr int kMost = 131;
+        AlignedBuffer<float> x(static_cast<std::size_t>(kMost * stride));
+        AlignedBuffer<bfloat16> halves(static_cast<std::size_t>((kMost + kReadableRows) * stride));
+        for (std::size_t i = 0; i < halves.size(); ++i) halves[i].bits = 0x7fc1;  // NaN where rows end
+        const Bf16Rows x_rows{x.data(), halves.data(), stride};
+        AlignedBuffer<float> y(static_cast<std::size_t>(kMost * width + 1));
         for (int row = 0; row < kMost; ++row) {
           const std::vector<float> values = normal_values(random_, static_cast<std::size_t>(inputs), 2.0f);
-          for (std::int64_t k = 0; k < inputs; ++k)
-            x[static_cast<std::size_t>(row * stride + k)] = to_float(to_bfloat16(values[static_cast<std::size_t>(k)]));
+          std::vector<float> padded(static_cast<std::size_t>(stride));
+          std::copy(values.begin(), values.end(), padded.begin());
+          kernels().round_bf16(padded.data(), stride, x_rows, row);
         }
-        for (const int rows : {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, kMost}) {
+        for (const int rows : {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, kMost}) {
           y[static_cast<std::size_t>(rows * width)] = 77.0f;  // guard
-          kernels().matmul_bf16(packed.data(), packed.layout(), x.data(), stride, rows,
+          kernels().matmul_bf16(packed.data(), packed.layout(), x_rows, rows,
                                 {y.data(), width, Store::kSet, 0, packed.layout().tiles()});
           ASSERT_EQ(y[static_cast<std::size_t>(rows * width)], 77.0f) << "wrote past the last row";
           for (int row = 0; row < rows; ++row) {
@@ -97,32 +102,32 @@ TEST_P(KernelTest, Int4MatmulHasTheDefinedBits) {
       const Int4Matrix packed(w.source, group);
       const Int4Layout& layout = packed.layout();
       std::vector<std::vector<float>> dequantised(static_cast<std::size_t>(outputs),
-                                                  std::vector<float>(static_cast<std::size_t>(layout.inputs)));
+                                                  std::vector<float>(static_cast<std::size_t>(layout.inputs())));
       for (std::int64_t n = 0; n < outputs; ++n) packed.read_row(n, dequantised[static_cast<std::size_t>(n)].data());
-      constexpr int kMost = 19;
-      std::vector<std::int8_t> values(static_cast<std::size_t>(kMost * layout.inputs));
+      constexpr int kMost = 131;
+      std::vector<std::int8_t> values(static_cast<std::size_t>((kMost + kReadableRows) * layout.inputs()), 99);
       std::vector<float> scales(static_cast<std::size_t>(kMost * layout.blocks()));
       std::vector<std::int16_t> sums(static_cast<std::size_t>(kMost * layout.blocks() * layout.sums_per_block()));
       const Int8Rows rows_view{values.data(), scales.data(),   sums.data(),
-                               layout.inputs, layout.blocks(), layout.blocks() * layout.sums_per_block()};
+                               layout.inputs(), layout.blocks(), layout.blocks() * layout.sums_per_block()};
       for (int row = 0; row < kMost; ++row) {
         std::vector<float> x = normal_values(random_, static_cast<std::size_t>(inputs), 3.0f);
         if (row == 1) x.assign(x.size(), 0.0f);
         if (row == 2) x.assign(x.size(), -5.0f);  // every byte -127: the largest sums
-        x.resize(static_cast<std::size_t>(layout.inputs), 0.0f);
+        x.resize(static_cast<std::size_t>(layout.inputs()), 0.0f);
         kernels().quantize_int8(x.data(), layout, rows_view, row);
         for (int b = 0; b < layout.blocks(); ++b) {  // each value within half a step
           const float scale = scales[static_cast<std::size_t>(row * layout.blocks() + b)];
           const Int4Block block = layout.block_at(b);
-          for (int k = b * layout.block; k < b * layout.block + block.inputs; ++k) {
+          for (int k = b * layout.block(); k < b * layout.block() + block.inputs; ++k) {
             ASSERT_LE(std::fabs(x[static_cast<std::size_t>(k)] -
-                                scale * values[static_cast<std::size_t>(row * layout.inputs + k)]),
+                                scale * values[static_cast<std::size_t>(row * layout.inputs() + k)]),
                       0.5001f * scale);
           }
         }
       }
       std::vector<float> y(static_cast<std::size_t>(kMost * layout.tiles() * 16 + 1));
-      for (const int rows : {1, 2, 3, 4, 7, 8, 9, 16, 17, kMost}) {
+      for (const int rows : {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, kMost}) {
         const std::int64_t width = layout.tiles() * 16;
         y[static_cast<std::size_t>(rows * width)] = 77.0f;
         kernels().matmul_int4(packed.data(), layout, rows_view, rows,
@@ -139,10 +144,10 @@ TEST_P(KernelTest, Int4MatmulHasTheDefinedBits) {
               std::memcpy(&half, bytes + block.scale_offset + n % 16 * 2, 2);
               double dot = 0;
               for (int i = 0; i < block.inputs; ++i) {
-                const int k = b * layout.block + i;
+                const int k = b * layout.block() + i;
                 dot += std::nearbyint(dequantised[static_cast<std::size_t>(n)][static_cast<std::size_t>(k)] /
                                       to_float(half)) *
-                       values[static_cast<std::size_t>(row * layout.inputs + k)];
+                       values[static_cast<std::size_t>(row * layout.inputs() + k)];
               }
               sum = std::fma(static_cast<float>(dot),
                              to_float(half) * scales[static_cast<std::size_t>(row * layout.blocks() + b)], sum);
@@ -162,12 +167,17 @@ TEST_P(KernelTest, Int4MatmulHasTheDefinedBits) {
 TEST_P(KernelTest, MatmulAddsOnce) {
   FloatMatrix w(random_, 32, 64, 0.1f);
   const Bf16Matrix packed(w.source);
-  AlignedBuffer<float> x(64), set(32), added(32);
-  for (std::size_t k = 0; k < 64; ++k) x[k] = static_cast<float>(k % 7) - 3.0f;
-  for (std::size_t n = 0; n < 32; ++n) added[n] = 0.3f * static_cast<float>(n);
-  kernels().matmul_bf16(packed.data(), packed.layout(), x.data(), 64, 1, {set.data(), 32, Store::kSet, 0, 2});
-  kernels().matmul_bf16(packed.data(), packed.layout(), x.data(), 64, 1, {added.data(), 32, Store::kAdd, 0, 2});
-  for (std::size_t n = 0; n < 32; ++n) EXPECT_EQ(added[n], 0.3f * static_cast<float>(n) + set[n]);
+  AlignedBuffer<float> x(5 * 64), set(5 * 32), added(5 * 32);
+  AlignedBuffer<bfloat16> halves((5 + kReadableRows) * 64);
+  for (std::size_t k = 0; k < x.size(); ++k) {
+    x[k] = static_cast<float>(k % 7) - 3.0f;
+    halves[k] = to_bfloat16(x[k]);
+  }
+  const Bf16Rows rows{x.data(), halves.data(), 64};
+  for (std::size_t n = 0; n < added.size(); ++n) added[n] = 0.3f * static_cast<float>(n);
+  kernels().matmul_bf16(packed.data(), packed.layout(), rows, 5, {set.data(), 32, Store::kSet, 0, 2});
+  kernels().matmul_bf16(packed.data(), packed.layout(), rows, 5, {added.data(), 32, Store::kAdd, 0, 2});
+  for (std::size_t n = 0; n < added.size(); ++n) EXPECT_EQ(added[n], 0.3f * static_cast<float>(n) + set[n]);
 }
 
 TEST_P(KernelTest, MatmulWritesItsTilesOnly) {
@@ -240,9 +250,11 @@ TEST_P(KernelTest, RoundingIsThatOfTheStorageType) {
     x[i] = std::bit_cast<float>((bits & 0x7f800000u) == 0x7f800000u ? bits & 0xff7fffffu : bits);
     if (i % 4 == 0) x[i] = std::bit_cast<float>((std::bit_cast<std::uint32_t>(x[i]) & 0xffff0000u) | 0x8000u);  // a tie
   }
-  kernels().round_bf16(x.data(), static_cast<std::int64_t>(x.size()), y.data());
+  std::vector<bfloat16> halves(x.size());
+  kernels().round_bf16(x.data(), static_cast<std::int64_t>(x.size()), {y.data(), halves.data(), 0}, 0);
   for (std::size_t i = 0; i < x.size(); ++i) {
     ASSERT_EQ(std::bit_cast<std::uint32_t>(y[i]), std::bit_cast<std::uint32_t>(to_float(to_bfloat16(x[i])))) << x[i];
+    ASSERT_EQ(halves[i].bits, to_bfloat16(x[i]).bits) << x[i];
   }
 }
 

@@ -4,12 +4,12 @@
 #ifdef KWKER_ENABLE_DCHECKS
 #include <cstdio>
 #include <cstdlib>
-#define KWKER_DCHECK(condition)                                                        \
-  do {                                                                                 \
-    if (!(condition)) {                                                                \
+#define KWKER_DCHECK(condition)                                                          \
+  do {                                                                                   \
+    if (!(condition)) {                                                                  \
       std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                                    \
-    }                                                                                  \
+      std::abort();                                                                      \
+    }                                                                                    \
   } while (false)
 #else
 #define KWKER_DCHECK(condition) \

@@ -11,6 +11,7 @@ enum class Isa {
   kPortable,  ///< Plain C++ for the baseline target.
   kAvx2,      ///< AVX2, FMA.
   kAvx512,    ///< AVX-512 F, BW, DQ, VL, VNNI.
+  kAmx,       ///< The same and AMX tiles with int8 and bf16, if `amx_usable()`.
 };
 
 const char* isa_name(Isa isa);

@@ -14,9 +14,9 @@ namespace kwker {
 
 struct GenerateOptions {
   std::optional<int> max_new_tokens{};  ///< None: until the cache is full.
-  int lookup = 8;                     ///< Most tokens prompt lookup proposes per step; 0 turns it off.
-  DecoderBase* draft = nullptr;       ///< A decoder with the same vocabulary that proposes tokens, or none.
-  int draft_tokens = 4;               ///< Most tokens the draft proposes per step.
+  int lookup = 8;                       ///< Most tokens prompt lookup proposes per step; 0 turns it off.
+  DecoderBase* draft = nullptr;         ///< A decoder with the same vocabulary that proposes tokens, or none.
+  int draft_tokens = 4;                 ///< Most tokens the draft proposes per step.
   std::optional<std::vector<Token>> eos_token_ids{};  ///< None: the model's own; empty: no token ends the text.
 };
 

@@ -2,11 +2,12 @@
 // Included inside that level's namespace and target region: templates take the instruction set of the place where
 // they are written, so they are written once here and read once per level.
 
+// exp() is defined before attention uses it.
+// clang-format off
 #include "kwker/kernels/rows.inl.hpp"
-
 #include "kwker/kernels/matmul.inl.hpp"
-
 #include "kwker/kernels/attention.inl.hpp"
+// clang-format on
 
 static_assert(kMaxRows <= kAttentionTile);
 

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "kwker/base/float_types.hpp"
 #include "kwker/base/round_up.hpp"
 
 namespace kwker {
@@ -35,6 +36,14 @@ struct Bf16Layout {
   std::int64_t offset(std::int64_t n, std::int64_t k) const {
     return n / kOutputs * tile_size() + k / 2 * (2 * kOutputs) + n % kOutputs * 2 + k % 2;
   }
+};
+
+/// Activation rows as the bf16 kernels take them: rounded, as floats for vectors and as bfloat16 for tiles.
+/// Kernels for tiles may read, and ignore, up to 15 rows past the last.
+struct Bf16Rows {
+  float* values = nullptr;     ///< [rows, inputs]
+  bfloat16* halves = nullptr;  ///< The same.
+  std::int64_t stride = 0;     ///< In elements, of both.
 };
 
 }  // namespace kwker

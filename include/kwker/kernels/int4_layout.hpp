@@ -11,7 +11,7 @@
 // Layout. A tile is 16 outputs over all inputs: one sequential stream. For each block of it
 //     nibbles   per 32 inputs 256 bytes: byte 64 j + 4 o + i holds inputs 8 j + i (low) and 8 j + 4 + i (high) of
 //               output o, the operand order of VPDPBUSD and of an AMX B tile
-//     meta      per group 16 bytes, one an output: (s - 1) | z << 4
+//     meta      per two groups 32 bytes: byte 2 o + i is (s - 1) | z << 4 of output o and group i
 //     scales    16 halves S
 #pragma once
 
@@ -27,56 +27,69 @@ constexpr int int4_zero_point(std::uint8_t meta) { return meta >> 4; }
 
 /// One block of a tile, as kernels see it.
 struct Int4Block {
-  int inputs = 0;       ///< A multiple of 32.
-  int group = 32;       ///< Inputs of a group.
-  int group_shift = 5;  ///< log2(group).
+  int inputs = 0;  ///< A multiple of 32.
+  int group = 32;  ///< Inputs of a group.
   int groups = 0;
   int meta_offset = 0;   ///< Bytes from the start of the block.
   int scale_offset = 0;  ///< The same.
   int bytes = 0;
+
+  /// Offset of the meta byte of a group and an output.
+  int meta(int group_index, int output) const {
+    return meta_offset + group_index / 2 * 32 + output * 2 + group_index % 2;
+  }
 };
 
 /// Where things are in a matrix of [outputs, inputs].
-struct Int4Layout {
+class Int4Layout {
+ public:
   static constexpr int kOutputs = 16;    ///< Outputs of a tile.
   static constexpr int kMaxBlock = 256;  ///< A block's dot product stays below 2^24: 256 * 240 * 127.
 
-  std::int64_t outputs = 0;
-  std::int64_t inputs = 0;  ///< As stored: rounded up to 32.
-  int group = 32;
-  int block = 0;  ///< Inputs of every block but perhaps the last.
-
   Int4Layout() = default;
-  Int4Layout(std::int64_t outputs_, std::int64_t inputs_, int group_)
-      : outputs(outputs_), inputs(round_up<std::int64_t>(inputs_, 32)), group(group_) {
+  /// group: 32, 64 or 128.
+  Int4Layout(std::int64_t outputs, std::int64_t inputs, int group)
+      : outputs_(outputs), inputs_(round_up<std::int64_t>(inputs, 32)) {
     // As few blocks as fit, of about equal size, in whole groups and in the 64 inputs of an AMX step.
-    const std::int64_t blocks = ceil_div<std::int64_t>(inputs, kMaxBlock);
-    block = static_cast<int>(round_up<std::int64_t>(ceil_div(inputs, blocks), std::max(64, group)));
+    const std::int64_t fewest = ceil_div<std::int64_t>(inputs, kMaxBlock);
+    block_ = static_cast<int>(round_up<std::int64_t>(ceil_div(inputs, fewest), std::max(64, group)));
+    blocks_ = static_cast<int>(ceil_div<std::int64_t>(inputs_, block_));
+    full_ = make_block(std::min<std::int64_t>(block_, inputs_), group);
+    last_ = make_block(inputs_ - std::int64_t{blocks_ - 1} * block_, group);
+    tile_bytes_ = std::int64_t{blocks_ - 1} * full_.bytes + last_.bytes;
+    sums_per_block_ = round_up(block_ / group, 2);
   }
 
-  std::int64_t tiles() const { return ceil_div<std::int64_t>(outputs, kOutputs); }
-  int blocks() const { return static_cast<int>(ceil_div<std::int64_t>(inputs, block)); }
+  std::int64_t outputs() const { return outputs_; }
+  std::int64_t inputs() const { return inputs_; }  ///< As stored: rounded up to 32.
+  int block() const { return block_; }             ///< Inputs of every block but perhaps the last.
+  int blocks() const { return blocks_; }
+  const Int4Block& block_at(int index) const { return index + 1 < blocks_ ? full_ : last_; }
   /// Group sums that an activation row stores per block: an even number, for kernels that take them in pairs.
-  int sums_per_block() const { return round_up(block / group, 2); }
+  int sums_per_block() const { return sums_per_block_; }
+  std::int64_t tiles() const { return ceil_div<std::int64_t>(outputs_, kOutputs); }
+  std::int64_t tile_bytes() const { return tile_bytes_; }
+  std::int64_t bytes() const { return tiles() * tile_bytes_; }
 
-  Int4Block block_at(int index) const {
+ private:
+  static Int4Block make_block(std::int64_t inputs, int group) {
     Int4Block b;
-    b.inputs = static_cast<int>(std::min<std::int64_t>(block, inputs - std::int64_t{index} * block));
+    b.inputs = static_cast<int>(inputs);
     b.group = group;
-    b.group_shift = group == 32 ? 5 : group == 64 ? 6 : 7;
     b.groups = ceil_div(b.inputs, group);
     b.meta_offset = b.inputs * 8;
-    b.scale_offset = b.meta_offset + b.groups * 16;
+    b.scale_offset = b.meta_offset + round_up(b.groups, 2) * 16;
     b.bytes = b.scale_offset + 32;
     return b;
   }
-  std::int64_t tile_bytes() const {
-    return std::int64_t{blocks() - 1} * block_at(0).bytes + block_at(blocks() - 1).bytes;
-  }
-  std::int64_t bytes() const { return tiles() * tile_bytes(); }
+
+  std::int64_t outputs_ = 0, inputs_ = 0, tile_bytes_ = 0;
+  int block_ = 0, blocks_ = 0, sums_per_block_ = 0;
+  Int4Block full_, last_;
 };
 
-/// Activation rows as the int4 kernels take them. Strides are in elements from row to row.
+/// Activation rows as the int4 kernels take them. Strides are in elements from row to row. Kernels for tiles may read,
+/// and ignore, values up to 15 rows and 32 bytes past the last.
 struct Int8Rows {
   std::int8_t* values = nullptr;  ///< [rows, inputs]
   float* scales = nullptr;        ///< [rows, blocks]

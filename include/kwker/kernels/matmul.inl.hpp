@@ -10,7 +10,7 @@ inline void int4_tile(const std::uint8_t* w, const Int4Layout& layout, const Int
     const Int4Block block = layout.block_at(b);
     Int8Block rows[kRows];
     for (int m = 0; m < kRows; ++m) {
-      rows[m] = {x.values + (row + m) * x.value_stride + std::int64_t{b} * layout.block,
+      rows[m] = {x.values + (row + m) * x.value_stride + std::int64_t{b} * layout.block(),
                  x.sums + (row + m) * x.sum_stride + std::int64_t{b} * layout.sums_per_block()};
     }
     I32 sums[kRows];
@@ -30,8 +30,8 @@ inline void int4_tile(const std::uint8_t* w, const Int4Layout& layout, const Int
 }
 
 template <int kRows>
-inline void bf16_tile(const bfloat16* w, const Bf16Layout& layout, const float* x, std::int64_t x_stride,
-                      std::int64_t row, float* y, const MatmulTarget& target) {
+inline void bf16_tile(const bfloat16* w, const Bf16Layout& layout, const Bf16Rows& x, std::int64_t row, float* y,
+                      const MatmulTarget& target) {
   constexpr int kAhead = 6144;  // bytes; see int4_block_dot
   for (int part = 0; part < 16; part += kNative) {
     Native acc[kRows];
@@ -45,7 +45,7 @@ inline void bf16_tile(const bfloat16* w, const Bf16Layout& layout, const float* 
         Native first, second;
         native_pairs(pairs, first, second);
         for (int m = 0; m < kRows; ++m) {
-          const float* values = x + (row + m) * x_stride + k + j;
+          const float* values = x.values + (row + m) * x.stride + k + j;
           even[m] = fma(first, native_set1(values[0]), even[m]);
           odd[m] = fma(second, native_set1(values[1]), odd[m]);
         }
@@ -93,14 +93,13 @@ struct Int4Tile {
 struct Bf16Tile {
   const bfloat16* w;
   const Bf16Layout& layout;
-  const float* x;
-  std::int64_t x_stride;
+  const Bf16Rows& x;
   float* y;
   const MatmulTarget& target;
 
   template <int kRows>
   inline void run(std::int64_t row) const {
-    bf16_tile<kRows>(w, layout, x, x_stride, row, y, target);
+    bf16_tile<kRows>(w, layout, x, row, y, target);
   }
 };
 
@@ -111,9 +110,9 @@ inline void matmul_int4(const std::uint8_t* w, const Int4Layout& layout, const I
   }
 }
 
-inline void matmul_bf16(const bfloat16* w, const Bf16Layout& layout, const float* x, std::int64_t x_stride, int rows,
+inline void matmul_bf16(const bfloat16* w, const Bf16Layout& layout, const Bf16Rows& x, int rows,
                         const MatmulTarget& target) {
   for (std::int64_t tile = target.first_tile; tile < target.last_tile; ++tile) {
-    each_row_run(rows, Bf16Tile{w + tile * layout.tile_size(), layout, x, x_stride, target.y + tile * 16, target});
+    each_row_run(rows, Bf16Tile{w + tile * layout.tile_size(), layout, x, target.y + tile * 16, target});
   }
 }

@@ -42,8 +42,14 @@ inline void rotate(float* head, const float* cos, const float* sin, std::int64_t
   }
 }
 
-inline void round_bf16_row(const float* x, std::int64_t n, float* y) {
-  for (std::int64_t i = 0; i < n; i += 16) store(y + i, round_bf16(load(x + i)));
+inline void round_bf16_row(const float* x, std::int64_t n, const Bf16Rows& out, std::int64_t row) {
+  float* values = out.values + row * out.stride;
+  bfloat16* halves = out.halves + row * out.stride;
+  for (std::int64_t i = 0; i < n; i += 16) {
+    const F32 rounded = round_bf16(load(x + i));
+    store(values + i, rounded);
+    store_bf16(halves + i, rounded);
+  }
 }
 
 inline void quantize_int8(const float* x, const Int4Layout& layout, const Int8Rows& out, std::int64_t row) {
@@ -53,8 +59,8 @@ inline void quantize_int8(const float* x, const Int4Layout& layout, const Int8Ro
   std::int16_t* sums = out.sums + row * out.sum_stride;
   for (int b = 0; b < layout.blocks(); ++b, sums += layout.sums_per_block()) {
     const Int4Block block = layout.block_at(b);
-    const float* from = x + std::int64_t{b} * layout.block;
-    std::int8_t* to = values + std::int64_t{b} * layout.block;
+    const float* from = x + std::int64_t{b} * layout.block();
+    std::int8_t* to = values + std::int64_t{b} * layout.block();
     F32 largest = set1(0.0f);
     for (int i = 0; i < block.inputs; i += 16) largest = max(abs(load(from + i)), largest);
     const float amax = reduce_max(largest);
@@ -63,8 +69,8 @@ inline void quantize_int8(const float* x, const Int4Layout& layout, const Int8Ro
     const F32 inverse = set1(zero ? 0.0f : 127.0f / amax);
     for (int i = 0; i < block.inputs; i += 16) store_int8(to + i, to_int(mul(load(from + i), inverse)));
     for (int g = 0; g < layout.sums_per_block(); ++g) {
-      const int first = g * layout.group;
-      const int last = std::min(first + layout.group, block.inputs);
+      const int first = g * block.group;
+      const int last = std::min(first + block.group, block.inputs);
       int sum = 0;
       for (int i = first; i < last; ++i) sum += to[i];
       sums[g] = static_cast<std::int16_t>(sum);

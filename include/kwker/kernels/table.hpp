@@ -30,8 +30,8 @@ struct MatmulTarget {
 
 /// Attention of consecutive rows of one sequence for one key-value head and the query heads that share it.
 struct AttentionArgs {
-  const float* queries = nullptr;  ///< [rows, group, head_dim], rotated and rounded to bfloat16.
-  std::int64_t query_stride = 0;   ///< From row to row; query heads of a row stand side by side.
+  const float* queries = nullptr;    ///< [rows, group, head_dim], rotated and rounded to bfloat16.
+  std::int64_t query_stride = 0;     ///< From row to row; query heads of a row stand side by side.
   const bfloat16* keys = nullptr;    ///< [positions / 16, head_dim / 2, 16, 2]
   const bfloat16* values = nullptr;  ///< [head_dim / 16, positions / 2, 16, 2]
   std::int64_t capacity = 0;         ///< Positions the cache has room for, a multiple of 32.
@@ -57,12 +57,11 @@ struct KernelTable {
   void (*swiglu)(const float* gate_up, std::int64_t runs, float* out);
   /// Rotates the pairs (x[i], x[i + half]) by the angles of `cos` and `sin`, then rounds to bfloat16 (Su et al. 2021).
   void (*rotate)(float* head, const float* cos, const float* sin, std::int64_t half);
-  /// y = x rounded to bfloat16.
-  void (*round_bf16)(const float* x, std::int64_t n, float* y);
+  /// Rounds a row of n values to bfloat16, into row `row` of `out`.
+  void (*round_bf16)(const float* x, std::int64_t n, const Bf16Rows& out, std::int64_t row);
   /// Quantises a row for a matrix of this layout, into row `row` of `out`.
   void (*quantize_int8)(const float* x, const Int4Layout& layout, const Int8Rows& out, std::int64_t row);
-  /// x: rows rounded to bfloat16, [rows, inputs].
-  void (*matmul_bf16)(const bfloat16* w, const Bf16Layout& layout, const float* x, std::int64_t x_stride, int rows,
+  void (*matmul_bf16)(const bfloat16* w, const Bf16Layout& layout, const Bf16Rows& x, int rows,
                       const MatmulTarget& target);
   void (*matmul_int4)(const std::uint8_t* w, const Int4Layout& layout, const Int8Rows& x, int rows,
                       const MatmulTarget& target);

@@ -23,9 +23,9 @@ struct PackOptions {
 struct ModelShape {
   explicit ModelShape(const ModelConfig& config);
 
-  std::int64_t hidden;        ///< Of the residual stream, rounded up to 32.
-  std::int64_t half_head;     ///< Rounded up to 16.
-  std::int64_t head_dim;      ///< 2 * half_head
+  std::int64_t hidden;     ///< Of the residual stream, rounded up to 32.
+  std::int64_t half_head;  ///< Rounded up to 16.
+  std::int64_t head_dim;   ///< 2 * half_head
   std::int64_t heads;
   std::int64_t kv_heads;
   std::int64_t queries;       ///< heads * head_dim

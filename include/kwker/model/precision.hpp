@@ -12,6 +12,9 @@
 
 namespace kwker {
 
+/// Rows past the last that kernels may read: a tile is 16 rows high, and its last step may reach into the next row.
+constexpr std::int64_t kReadableRows = 16;
+
 /// bfloat16 weights and activations, fp32 sums.
 struct BFloat16 {
   static constexpr const char* kName = "bfloat16";
@@ -24,17 +27,21 @@ struct BFloat16 {
    public:
     Rows() = default;
     Rows(std::int64_t inputs, int /*group*/, std::int64_t rows)
-        : stride_(inputs), values_(static_cast<std::size_t>(inputs * rows)) {}
+        : values_(static_cast<std::size_t>(inputs * rows)),
+          halves_(static_cast<std::size_t>(inputs * (rows + kReadableRows))),
+          view_{values_.data(), halves_.data(), inputs} {}
     void set(const KernelTable& kernels, std::int64_t row, const float* x) {
-      kernels.round_bf16(x, stride_, values_.data() + row * stride_);
+      kernels.round_bf16(x, view_.stride, view_, row);
     }
+    const Bf16Rows& view() const { return view_; }
     void multiply(const KernelTable& kernels, const Matrix& matrix, int rows, const MatmulTarget& target) const {
-      kernels.matmul_bf16(matrix.data(), matrix.layout(), values_.data(), stride_, rows, target);
+      kernels.matmul_bf16(matrix.data(), matrix.layout(), view_, rows, target);
     }
 
    private:
-    std::int64_t stride_ = 0;
     AlignedBuffer<float> values_;
+    AlignedBuffer<bfloat16> halves_;
+    Bf16Rows view_;
   };
 };
 
@@ -50,19 +57,20 @@ struct Int4 {
     Rows() = default;
     Rows(std::int64_t inputs, int group, std::int64_t rows)
         : layout_(Int4Layout::kOutputs, inputs, group),
-          values_(static_cast<std::size_t>(rows * layout_.inputs)),
+          values_(static_cast<std::size_t>((rows + kReadableRows) * layout_.inputs())),
           scales_(static_cast<std::size_t>(rows * layout_.blocks())),
           sums_(static_cast<std::size_t>(rows * layout_.blocks() * layout_.sums_per_block())) {
       view_.values = values_.data();
       view_.scales = scales_.data();
       view_.sums = sums_.data();
-      view_.value_stride = layout_.inputs;
+      view_.value_stride = layout_.inputs();
       view_.scale_stride = layout_.blocks();
       view_.sum_stride = layout_.blocks() * layout_.sums_per_block();
     }
     void set(const KernelTable& kernels, std::int64_t row, const float* x) {
       kernels.quantize_int8(x, layout_, view_, row);
     }
+    const Int8Rows& view() const { return view_; }
     void multiply(const KernelTable& kernels, const Matrix& matrix, int rows, const MatmulTarget& target) const {
       kernels.matmul_int4(matrix.data(), matrix.layout(), view_, rows, target);
     }

@@ -63,6 +63,12 @@ inline __m256 round_bf16_half(__m256 x) {
   return _mm256_castsi256_ps(_mm256_and_si256(sum, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
 }
 inline F32 round_bf16(F32 x) { return {round_bf16_half(x.a), round_bf16_half(x.b)}; }
+inline void store_bf16(bfloat16* p, F32 x) {
+  const __m256i a = _mm256_srli_epi32(_mm256_castps_si256(x.a), 16),
+                b = _mm256_srli_epi32(_mm256_castps_si256(x.b), 16);
+  const __m256i halves = _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), halves);
+}
 inline void store_int8(std::int8_t* p, I32 x) {
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xd8);
   const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
@@ -87,12 +93,6 @@ inline F32 load_half(const std::uint16_t* p) {
 
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
-inline __m256i int4_meta_bytes(const std::uint8_t* meta) {
-  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(meta)));
-}
-inline __m256i int4_scale_lanes(__m256i bytes) {
-  return _mm256_add_epi32(_mm256_and_si256(bytes, _mm256_set1_epi32(15)), _mm256_set1_epi32(1));
-}
 inline __m256i broadcast_dword(const void* p) {
   std::int32_t value;
   std::memcpy(&value, p, sizeof value);
@@ -107,32 +107,35 @@ inline void int4_half_dot(const std::uint8_t* w, const std::uint8_t* meta, const
   constexpr int kAhead = 6144;  // as on AVX-512
   const __m256i low = _mm256_set1_epi8(15);
   for (int m = 0; m < kRows; ++m) sums[m] = _mm256_setzero_si256();
-  for (int k = 0; k < block.inputs; k += 32) {
-    const std::uint8_t* nibbles = w + k * 8;
-    __m256i pairs[kRows];
-    for (int m = 0; m < kRows; ++m) pairs[m] = _mm256_setzero_si256();
-    for (int j = 0; j < 4; ++j) {
-      prefetch(nibbles + 64 * j + kAhead);
-      const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(nibbles + 64 * j));
-      const __m256i first = _mm256_and_si256(bytes, low);
-      const __m256i second = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), low);
+  int k = 0;
+  for (int g = 0; g < block.groups; ++g) {
+    // Lanes are outputs; the halves of a lane are the two groups of a pair.
+    const __m256i words = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(meta + g / 2 * 32)));
+    const __m256i scales = _mm256_add_epi16(_mm256_and_si256(words, _mm256_set1_epi16(15)), _mm256_set1_epi16(1));
+    if (g % 2 == 0) {
+      const __m256i products = _mm256_mullo_epi16(scales, _mm256_srli_epi16(words, 4));
       for (int m = 0; m < kRows; ++m) {
-        const std::int8_t* values = x[m].values + k + 8 * j;
-        pairs[m] = _mm256_add_epi16(pairs[m], _mm256_maddubs_epi16(first, broadcast_dword(values)));
-        pairs[m] = _mm256_add_epi16(pairs[m], _mm256_maddubs_epi16(second, broadcast_dword(values + 4)));
+        sums[m] = _mm256_sub_epi32(sums[m], _mm256_madd_epi16(products, broadcast_dword(x[m].sums + g)));
       }
     }
-    __m256i scale = int4_scale_lanes(int4_meta_bytes(meta + (k >> block.group_shift) * 16));
+    __m256i scale = g % 2 == 0 ? _mm256_and_si256(scales, _mm256_set1_epi32(0xffff)) : _mm256_srli_epi32(scales, 16);
     scale = _mm256_or_si256(scale, _mm256_slli_epi32(scale, 16));
-    for (int m = 0; m < kRows; ++m) sums[m] = _mm256_add_epi32(sums[m], _mm256_madd_epi16(pairs[m], scale));
-  }
-  for (int g = 0; g < block.groups; ++g) {
-    const __m256i bytes = int4_meta_bytes(meta + g * 16);
-    const __m256i product = _mm256_mullo_epi16(int4_scale_lanes(bytes), _mm256_srli_epi32(bytes, 4));
-    for (int m = 0; m < kRows; ++m) {
-      // The high half of a product lane is 0, so the 16-bit multiply-add is product * sum.
-      const __m256i sum = _mm256_set1_epi32(static_cast<std::uint16_t>(x[m].sums[g]));
-      sums[m] = _mm256_sub_epi32(sums[m], _mm256_madd_epi16(product, sum));
+    for (const int end = std::min(k + block.group, block.inputs); k < end; k += 32) {
+      const std::uint8_t* nibbles = w + k * 8;
+      __m256i pairs[kRows];
+      for (int m = 0; m < kRows; ++m) pairs[m] = _mm256_setzero_si256();
+      for (int j = 0; j < 4; ++j) {
+        prefetch(nibbles + 64 * j + kAhead);
+        const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(nibbles + 64 * j));
+        const __m256i first = _mm256_and_si256(bytes, low);
+        const __m256i second = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), low);
+        for (int m = 0; m < kRows; ++m) {
+          const std::int8_t* values = x[m].values + k + 8 * j;
+          pairs[m] = _mm256_add_epi16(pairs[m], _mm256_maddubs_epi16(first, broadcast_dword(values)));
+          pairs[m] = _mm256_add_epi16(pairs[m], _mm256_maddubs_epi16(second, broadcast_dword(values + 4)));
+        }
+      }
+      for (int m = 0; m < kRows; ++m) sums[m] = _mm256_add_epi32(sums[m], _mm256_madd_epi16(pairs[m], scale));
     }
   }
 }
@@ -142,6 +145,6 @@ inline void int4_block_dot(const std::uint8_t* w, const Int4Block& block, const 
   __m256i half[kRows];
   int4_half_dot<kRows>(w, w + block.meta_offset, block, x, half);
   for (int m = 0; m < kRows; ++m) sums[m].a = half[m];
-  int4_half_dot<kRows>(w + 32, w + block.meta_offset + 8, block, x, half);
+  int4_half_dot<kRows>(w + 32, w + block.meta_offset + 16, block, x, half);
   for (int m = 0; m < kRows; ++m) sums[m].b = half[m];
 }

@@ -49,6 +49,10 @@ inline F32 round_bf16(F32 x) {
   const __m512i sum = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
   return {_mm512_castsi512_ps(_mm512_and_si512(sum, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
 }
+inline void store_bf16(bfloat16* p, F32 x) {
+  const __m256i halves = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(x.v), 16));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), halves);
+}
 inline void store_int8(std::int8_t* p, I32 x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(x.v));
 }
@@ -67,18 +71,39 @@ inline F32 load_half(const std::uint16_t* p) {
 
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
-/// Sub-scales of 16 outputs, each in both halves of its 32-bit lane.
-inline __m512i int4_sub_scales(const std::uint8_t* meta) {
-  const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(meta)));
-  const __m512i scale = _mm512_add_epi32(_mm512_and_si512(bytes, _mm512_set1_epi32(15)), _mm512_set1_epi32(1));
-  return _mm512_or_si512(scale, _mm512_slli_epi32(scale, 16));
-}
+/// The meta bytes of two groups: sub-scales and zero-points of 16 outputs, a 32-bit lane each, the two groups in its
+/// halves.
+struct Int4Meta {
+  __m512i scales;
+  __m512i zeros;
 
-/// Sub-scale times zero-point of 16 outputs, in the low half of each lane.
-inline __m512i int4_zero_products(const std::uint8_t* meta) {
-  const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(meta)));
-  const __m512i scale = _mm512_add_epi32(_mm512_and_si512(bytes, _mm512_set1_epi32(15)), _mm512_set1_epi32(1));
-  return _mm512_mullo_epi16(scale, _mm512_srli_epi32(bytes, 4));
+  explicit Int4Meta(const std::uint8_t* meta) {
+    const __m512i words = _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(meta)));
+    scales = _mm512_add_epi16(_mm512_and_si512(words, _mm512_set1_epi16(15)), _mm512_set1_epi16(1));
+    zeros = _mm512_srli_epi16(words, 4);
+  }
+  /// What a zero-point subtracts per unit of activation: sub-scale times zero-point.
+  __m512i products() const { return _mm512_mullo_epi16(scales, zeros); }
+  /// The sub-scale of one of the two groups in both halves of each lane.
+  __m512i scale_pairs(int which) const {
+    const __m512i first = _mm512_set4_epi32(0x0d0c0d0c, 0x09080908, 0x05040504, 0x01000100);
+    const __m512i second = _mm512_set4_epi32(0x0f0e0f0e, 0x0b0a0b0a, 0x07060706, 0x03020302);
+    return _mm512_shuffle_epi8(scales, which == 0 ? first : second);
+  }
+  /// The same as 32-bit integers.
+  __m512i scale_dwords(int which) const {
+    return which == 0 ? _mm512_and_si512(scales, _mm512_set1_epi32(0xffff)) : _mm512_srli_epi32(scales, 16);
+  }
+};
+
+inline __m512i low_nibbles(__m512i bytes) { return _mm512_and_si512(bytes, _mm512_set1_epi8(15)); }
+inline __m512i high_nibbles(__m512i bytes) {
+#ifdef KWKER_SIMD_GFNI
+  // One instruction instead of two: a shift by 4 within bytes as a bit matrix.
+  return _mm512_gf2p8affine_epi64_epi8(bytes, _mm512_set1_epi64(0x1020408000000000), 0);
+#else
+  return _mm512_and_si512(_mm512_srli_epi16(bytes, 4), _mm512_set1_epi8(15));
+#endif
 }
 
 inline __m512i broadcast_dword(const void* p) {
@@ -91,33 +116,43 @@ template <int kRows>
 inline void int4_block_dot(const std::uint8_t* w, const Int4Block& block, const Int8Block* x, I32* sums) {
   // How far ahead of the multiplication weights are asked for: 6 KiB cover the latency of memory at its full speed.
   constexpr int kAhead = 6144;
-  const __m512i low = _mm512_set1_epi8(15);
-  __m512i acc[kRows];
-  for (int m = 0; m < kRows; ++m) acc[m] = _mm512_setzero_si512();
-  for (int k = 0; k < block.inputs; k += 32) {
-    const std::uint8_t* nibbles = w + k * 8;
-    // A byte pair b0 + 256 b1 times s is s b0 + 256 s b1, and s b0 <= 240 never carries: one multiply scales both.
-    const __m512i scale = int4_sub_scales(w + block.meta_offset + (k >> block.group_shift) * 16);
-    for (int j = 0; j < 4; ++j) {
-      prefetch(nibbles + 64 * j + kAhead);
-      const __m512i bytes = _mm512_loadu_si512(nibbles + 64 * j);
-      const __m512i first = _mm512_mullo_epi16(_mm512_and_si512(bytes, low), scale);
-      const __m512i second = _mm512_mullo_epi16(_mm512_and_si512(_mm512_srli_epi16(bytes, 4), low), scale);
-      for (int m = 0; m < kRows; ++m) {
-        acc[m] = _mm512_dpbusd_epi32(acc[m], first, broadcast_dword(x[m].values + k + 8 * j));
-        acc[m] = _mm512_dpbusd_epi32(acc[m], second, broadcast_dword(x[m].values + k + 8 * j + 4));
+  // The sub-scale can multiply the weights, which costs 8 multiplications per 32 inputs whatever the rows, or the sum
+  // of a group, which costs 3 instructions a row. Both are exact.
+  constexpr bool kScaleSums = kRows <= 2;
+  __m512i acc[kRows], zero[kRows];
+  for (int m = 0; m < kRows; ++m) acc[m] = zero[m] = _mm512_setzero_si512();
+  const std::uint8_t* meta_bytes = w + block.meta_offset;
+  int k = 0;
+  for (int g = 0; g < block.groups; ++g, meta_bytes += 16) {
+    const Int4Meta meta(g % 2 == 0 ? meta_bytes : meta_bytes - 16);
+    if (g % 2 == 0) {
+      const __m512i products = meta.products();
+      for (int m = 0; m < kRows; ++m) zero[m] = _mm512_dpwssd_epi32(zero[m], products, broadcast_dword(x[m].sums + g));
+    }
+    const __m512i scale = kScaleSums ? meta.scale_dwords(g % 2) : meta.scale_pairs(g % 2);
+    __m512i sum[kRows];
+    for (int m = 0; m < kRows; ++m) sum[m] = kScaleSums ? _mm512_setzero_si512() : acc[m];
+    for (const int end = std::min(k + block.group, block.inputs); k < end; k += 32) {
+      const std::uint8_t* nibbles = w + k * 8;
+      for (int j = 0; j < 4; ++j) {
+        prefetch(nibbles + 64 * j + kAhead);
+        const __m512i bytes = _mm512_loadu_si512(nibbles + 64 * j);
+        __m512i first = low_nibbles(bytes), second = high_nibbles(bytes);
+        if constexpr (!kScaleSums) {
+          // A byte pair b0 + 256 b1 times s is s b0 + 256 s b1, and s b0 <= 240 never carries: one multiply scales
+          // both.
+          first = _mm512_mullo_epi16(first, scale);
+          second = _mm512_mullo_epi16(second, scale);
+        }
+        for (int m = 0; m < kRows; ++m) {
+          sum[m] = _mm512_dpbusd_epi32(sum[m], first, broadcast_dword(x[m].values + k + 8 * j));
+          sum[m] = _mm512_dpbusd_epi32(sum[m], second, broadcast_dword(x[m].values + k + 8 * j + 4));
+        }
       }
     }
-  }
-  __m512i zero[kRows];
-  for (int m = 0; m < kRows; ++m) zero[m] = _mm512_setzero_si512();
-  for (int g = 0; g < block.groups; g += 2) {
-    const std::uint8_t* meta = w + block.meta_offset + g * 16;
-    __m512i products = int4_zero_products(meta);
-    if (g + 1 < block.groups) {
-      products = _mm512_or_si512(products, _mm512_slli_epi32(int4_zero_products(meta + 16), 16));
+    for (int m = 0; m < kRows; ++m) {
+      acc[m] = kScaleSums ? _mm512_add_epi32(acc[m], _mm512_mullo_epi32(sum[m], scale)) : sum[m];
     }
-    for (int m = 0; m < kRows; ++m) zero[m] = _mm512_dpwssd_epi32(zero[m], products, broadcast_dword(x[m].sums + g));
   }
   for (int m = 0; m < kRows; ++m) sums[m].v = _mm512_sub_epi32(acc[m], zero[m]);
 }

@@ -106,6 +106,10 @@ inline F32 round_bf16(F32 x) {
   }
   return x;
 }
+/// Stores lanes that are rounded to bfloat16 already.
+inline void store_bf16(bfloat16* p, F32 x) {
+  KWKER_EACH_LANE p[i].bits = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x.lane[i]) >> 16);
+}
 /// Saturates 16 lanes to signed bytes.
 inline void store_int8(std::int8_t* p, I32 x) {
   KWKER_EACH_LANE {
@@ -141,18 +145,16 @@ inline void int4_block_dot(const std::uint8_t* w, const Int4Block& block, const 
   for (int k = 0; k < block.inputs; ++k) {
     const std::uint8_t* bytes = w + k / 32 * 256 + k % 32 / 8 * 64 + k % 4;
     const int shift = k % 8 < 4 ? 0 : 4;
-    const std::uint8_t* meta = w + block.meta_offset + k / block.group * 16;
     for (int i = 0; i < 16; ++i) {
-      const int scaled = ((bytes[4 * i] >> shift) & 15) * int4_sub_scale(meta[i]);
+      const int scaled = ((bytes[4 * i] >> shift) & 15) * int4_sub_scale(w[block.meta(k / block.group, i)]);
       for (int m = 0; m < kRows; ++m) sums[m].lane[i] += scaled * x[m].values[k];
     }
   }
   for (int g = 0; g < block.groups; ++g) {
-    const std::uint8_t* meta = w + block.meta_offset + g * 16;
     for (int i = 0; i < 16; ++i) {
-      const int zero = int4_sub_scale(meta[i]) * int4_zero_point(meta[i]);
+      const std::uint8_t meta = w[block.meta(g, i)];
+      const int zero = int4_sub_scale(meta) * int4_zero_point(meta);
       for (int m = 0; m < kRows; ++m) sums[m].lane[i] -= zero * x[m].sums[g];
     }
   }
 }
-
