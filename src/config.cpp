@@ -37,6 +37,9 @@ void ModelConfig::validate() const {
   check_size("num_key_value_heads", num_kv_heads);
   check_size("head_dim", head_dim);
   check_size("max_position_embeddings", max_position_embeddings);
+  if (sliding_window < 0 || sliding_window > kMaxSize) {
+    throw std::invalid_argument(concat("sliding_window must be between 0 and ", kMaxSize, ", got ", sliding_window));
+  }
   if (num_heads % num_kv_heads != 0) {
     throw std::invalid_argument(concat("num_attention_heads must be a multiple of num_key_value_heads, got ", num_heads,
                                        " and ", num_kv_heads));

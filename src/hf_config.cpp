@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "json.hpp"
 #include "kwker/base/error.hpp"
@@ -15,23 +16,32 @@ template <class... Parts>
   throw std::invalid_argument(concat(parts...));
 }
 
-void check_architecture(const JsonFields& fields) {
-  const std::string model_type = fields.required("model_type", fields.string("model_type"));
-  if (model_type != "llama") {
-    fail_unsupported("the model type ", shown(model_type), " is not supported (supported: llama)");
+/// Model types and the class that each must have been saved from.
+constexpr std::pair<const char*, const char*> kFamilies[] = {{"llama", "LlamaForCausalLM"},
+                                                             {"mistral", "MistralForCausalLM"}};
+
+void check_architecture(const JsonFields& fields, const std::string& model_type) {
+  std::string supported;
+  const char* wanted = nullptr;
+  for (const auto& [type, architecture] : kFamilies) {
+    supported += concat(supported.empty() ? "" : ", ", type);
+    if (model_type == type) wanted = architecture;
+  }
+  if (wanted == nullptr) {
+    fail_unsupported("the model type ", shown(model_type), " is not supported (supported: ", supported, ")");
   }
   // Null in a configuration that was not saved with a model.
   const Json* architectures = fields.find("architectures");
   if (architectures == nullptr) return;
   if (!architectures->is_array()) fields.fail_type("architectures", "a list", *architectures);
   const auto& names = *architectures;
-  if (!names.empty() && std::find(names.begin(), names.end(), "LlamaForCausalLM") == names.end()) {
-    fail_unsupported("the architecture ", shown(names.front()), " is not supported (supported: LlamaForCausalLM)");
+  if (!names.empty() && std::find(names.begin(), names.end(), wanted) == names.end()) {
+    fail_unsupported("the architecture ", shown(names.front()), " is not supported (supported: ", wanted, ")");
   }
 }
 
 /// Everything that changes what the model computes and that the decoder does not have.
-void check_features(const JsonFields& fields) {
+void check_features(const JsonFields& fields, const std::string& model_type) {
   const std::string activation = fields.string("hidden_act").value_or("silu");
   if (activation != "silu") {
     fail_unsupported("the activation function ", shown(activation), " is not supported (supported: silu)");
@@ -47,8 +57,8 @@ void check_features(const JsonFields& fields) {
     fail_unsupported("weights that are quantized already are not supported (quantization_config has the method ",
                      shown(config.string("quant_method").value_or("unknown")), ")");
   }
-  if (const Json* window = fields.find("sliding_window")) {
-    fail_unsupported("sliding-window attention is not supported (sliding_window is ", shown(*window), ")");
+  if (fields.find("sliding_window") != nullptr && model_type != "mistral") {
+    fail_unsupported("sliding-window attention is not supported in models of type ", model_type);
   }
   if (fields.find("per_layer_config") != nullptr) {
     fail_unsupported("layers of different shapes are not supported (per_layer_config is given)");
@@ -102,6 +112,7 @@ void read_sizes(const JsonFields& fields, ModelConfig& config) {
   config.num_heads = size("num_attention_heads");
   config.num_kv_heads = fields.integer("num_key_value_heads").value_or(config.num_heads);
   config.max_position_embeddings = fields.integer("max_position_embeddings").value_or(2048);
+  config.sliding_window = fields.integer("sliding_window").value_or(0);
   if (const auto head_dim = fields.integer("head_dim")) {
     config.head_dim = *head_dim;
   } else if (config.num_heads > 0) {  // if not, validate() says so
@@ -143,9 +154,10 @@ void read_token_ids(const JsonFields& fields, ModelConfig& config) {
 ModelConfig parse_hf_config(std::string_view config_json) {
   const Json json = parse_json(config_json, "config.json");
   const JsonFields fields(json, "config.json");
-  check_architecture(fields);
-  check_features(fields);
   ModelConfig config;
+  config.model_type = fields.required("model_type", fields.string("model_type"));
+  check_architecture(fields, config.model_type);
+  check_features(fields, config.model_type);
   read_sizes(fields, config);
   config.rms_norm_eps = fields.number("rms_norm_eps").value_or(1e-6);
   read_rope(fields, config);

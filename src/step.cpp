@@ -173,6 +173,7 @@ struct Decoder<Precision>::Step {
           args.capacity = cache.capacity();
           args.rows = std::min(kAttentionRows, run.rows - first);
           args.position = run.position + first;
+          args.window = static_cast<int>(std::min<std::int64_t>(model.config.sliding_window, 1 << 30));
           args.group = group;
           args.head_dim = static_cast<int>(shape.head_dim);
           args.scale = attention_scale;

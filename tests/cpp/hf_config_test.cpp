@@ -130,7 +130,8 @@ TEST(HfConfig, TokenIds) {
 }
 
 TEST(HfConfig, Unsupported) {
-  expect_unsupported({{"model_type", "\"gpt2\""}}, "the model type \"gpt2\" is not supported (supported: llama)");
+  expect_unsupported({{"model_type", "\"gpt2\""}},
+                     "the model type \"gpt2\" is not supported (supported: llama, mistral)");
   expect_unsupported({{"architectures", "[\"LlamaForSequenceClassification\"]"}},
                      "the architecture \"LlamaForSequenceClassification\" is not supported (supported: "
                      "LlamaForCausalLM)");
@@ -145,8 +146,7 @@ TEST(HfConfig, Unsupported) {
   expect_unsupported({{"quantization_config", "{}"}},
                      "weights that are quantized already are not supported (quantization_config has the method "
                      "\"unknown\")");
-  expect_unsupported({{"sliding_window", "4096"}},
-                     "sliding-window attention is not supported (sliding_window is 4096)");
+  expect_unsupported({{"sliding_window", "4096"}}, "sliding-window attention is not supported in models of type llama");
   expect_unsupported({{"per_layer_config", "{}"}},
                      "layers of different shapes are not supported (per_layer_config is given)");
   expect_unsupported({{"rope_scaling", R"({"type": "yarn", "factor": 4.0})"}},
@@ -261,7 +261,7 @@ TEST(HfConfig, MessagesStayShortAndPrintable) {
   const std::string reason = *unsupported_reason(config_json({{"model_type", '"' + std::string(100000, 'x') + '"'}}));
   EXPECT_LT(reason.size(), 200u);
   EXPECT_EQ(*unsupported_reason(config_json({{"model_type", "\"a\\n\\u0000\u00e9\""}})),
-            "the model type \"a\\n\\u0000\\u00e9\" is not supported (supported: llama)");
+            "the model type \"a\\n\\u0000\\u00e9\" is not supported (supported: llama, mistral)");
 }
 
 TEST(GenerationConfig, HasPrecedence) {

@@ -108,7 +108,7 @@ TEST_P(KernelTest, Int4MatmulHasTheDefinedBits) {
       std::vector<std::int8_t> values(static_cast<std::size_t>((kMost + kReadableRows) * layout.inputs()), 99);
       std::vector<float> scales(static_cast<std::size_t>(kMost * layout.blocks()));
       std::vector<std::int16_t> sums(static_cast<std::size_t>(kMost * layout.blocks() * layout.sums_per_block()));
-      const Int8Rows rows_view{values.data(), scales.data(),   sums.data(),
+      const Int8Rows rows_view{values.data(),   scales.data(),   sums.data(),
                                layout.inputs(), layout.blocks(), layout.blocks() * layout.sums_per_block()};
       for (int row = 0; row < kMost; ++row) {
         std::vector<float> x = normal_values(random_, static_cast<std::size_t>(inputs), 3.0f);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -105,6 +106,10 @@ class Oracle {
         const std::size_t q = static_cast<std::size_t>(head * dim), k = static_cast<std::size_t>(head / group * dim);
         Vector scores(t + 1, 0.0);
         for (std::size_t p = 0; p <= t; ++p) {
+          if (config_.sliding_window > 0 && p + static_cast<std::size_t>(config_.sliding_window) <= t) {
+            scores[p] = -std::numeric_limits<double>::infinity();
+            continue;
+          }
           for (std::size_t d = 0; d < static_cast<std::size_t>(dim); ++d)
             scores[p] += queries[t][q + d] * keys[p][k + d];
           scores[p] /= std::sqrt(static_cast<double>(dim));

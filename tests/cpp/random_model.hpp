@@ -105,6 +105,7 @@ inline ModelConfig random_config(std::mt19937& random) {
   if (random() % 3 == 0) {
     config.rope_scaling = {RopeScaling::Kind::kLlama3, 8.0, 1.0, 4.0, 64};
   }
+  if (random() % 3 == 0) config.sliding_window = pick({1, 5, 16, 20, 32, 33, 100});
   config.tie_word_embeddings = random() % 2 == 0;
   config.max_position_embeddings = 4096;
   return config;

@@ -10,8 +10,9 @@ struct QueryTile {
 
   const float* query(int i) const { return args.queries + at(i, args.query_stride); }
   float* out(int i) const { return args.out + at(i, args.out_stride); }
-  /// Positions query i sees.
-  int seen(int i) const { return args.position + (first + i) / args.group + 1; }
+  /// Query i sees the positions [begin(i), end(i)).
+  int end(int i) const { return args.position + (first + i) / args.group + 1; }
+  int begin(int i) const { return args.window == 0 ? 0 : std::max(0, end(i) - args.window); }
 
  private:
   std::int64_t at(int i, std::int64_t stride) const {
@@ -20,12 +21,21 @@ struct QueryTile {
   }
 };
 
+/// The positions that some query of a tile sees, in whole blocks of 32. Scores are stored from `begin` on, `size()` a
+/// query.
+struct PositionRange {
+  int begin;
+  int end;
+
+  int size() const { return end - begin; }
+};
+
 template <int kQueries>
-inline void attention_scores(const QueryTile& tile, int length, float* scores) {
+inline void attention_scores(const QueryTile& tile, PositionRange range, float* scores) {
   const AttentionArgs& args = tile.args;
   const float* query[kQueries];
   for (int m = 0; m < kQueries; ++m) query[m] = tile.query(m);
-  for (int position = 0; position < length; position += 16) {
+  for (int position = range.begin; position < range.end; position += 16) {
     for (int part = 0; part < 16; part += kNative) {
       const bfloat16* pairs = args.keys + std::int64_t{position} * args.head_dim + 2 * part;
       Native acc[kQueries];
@@ -43,47 +53,55 @@ inline void attention_scores(const QueryTile& tile, int length, float* scores) {
         }
         for (int m = 0; m < kQueries; ++m) acc[m] = add(acc[m], add(even[m], odd[m]));
       }
-      for (int m = 0; m < kQueries; ++m) native_store(scores + std::int64_t{m} * length + position + part, acc[m]);
+      for (int m = 0; m < kQueries; ++m) {
+        native_store(scores + std::int64_t{m} * range.size() + (position - range.begin) + part, acc[m]);
+      }
     }
   }
 }
 
-/// Turns the scores of one query into weights exp((score - max) * scale), rounded to bfloat16; returns their sum.
-inline float attention_weights(float* scores, int length, int seen, float scale) {
+/// x in the lanes of positions [position, position + 16) that are seen, fill in the others.
+inline F32 keep_seen(F32 x, int position, int begin, int end, F32 fill) {
+  x = keep_first(x, std::clamp(end - position, 0, 16), fill);
+  return begin <= position ? x : keep_first(fill, std::clamp(begin - position, 0, 16), x);
+}
+
+/// Turns the scores of one query, of positions [range.begin, range.end), of which it sees [begin, end), into weights
+/// exp((score - max) * scale), rounded to bfloat16; returns their sum.
+inline float attention_weights(float* scores, PositionRange range, int begin, int end, float scale) {
   const F32 lowest = set1(-3.0e38f);
   F32 largest = lowest;
-  for (int position = 0; position < seen; position += 16) {
-    largest = max(keep_first(load(scores + position), std::min(seen - position, 16), lowest), largest);
+  scores -= range.begin;  // now indexed by position
+  for (int position = range.begin; position < range.end; position += 16) {
+    largest = max(keep_seen(load(scores + position), position, begin, end, lowest), largest);
   }
   const F32 top = set1(reduce_max(largest));
   F32 sum = set1(0.0f);
-  int position = 0;
-  for (; position < seen; position += 16) {
-    const F32 weight = exp(mul(sub(load(scores + position), top), set1(scale)));
-    const F32 rounded = keep_first(round_bf16(weight), std::min(seen - position, 16), set1(0.0f));
-    store(scores + position, rounded);
-    sum = add(sum, rounded);
+  for (int position = range.begin; position < range.end; position += 16) {
+    const F32 weight = round_bf16(exp(mul(sub(load(scores + position), top), set1(scale))));
+    const F32 seen = keep_seen(weight, position, begin, end, set1(0.0f));
+    store(scores + position, seen);
+    sum = add(sum, seen);
   }
-  for (; position < length; position += 16) store(scores + position, set1(0.0f));
   return reduce_add(sum);
 }
 
 template <int kQueries>
-inline void attention_sum(const QueryTile& tile, int length, const float* weights, const float* sums) {
+inline void attention_sum(const QueryTile& tile, PositionRange range, const float* weights, const float* sums) {
   const AttentionArgs& args = tile.args;
   for (int d = 0; d < args.head_dim; d += 16) {
     for (int part = 0; part < 16; part += kNative) {
-      const bfloat16* pairs = args.values + d * args.capacity + 2 * part;
+      const bfloat16* pairs = args.values + d * args.capacity + std::int64_t{range.begin} * 16 + 2 * part;
       Native acc[kQueries];
       for (int m = 0; m < kQueries; ++m) acc[m] = native_set1(0.0f);
-      for (int block = 0; block < length; block += 32) {
+      for (int block = 0; block < range.size(); block += 32) {
         Native even[kQueries], odd[kQueries];
         for (int m = 0; m < kQueries; ++m) even[m] = odd[m] = native_set1(0.0f);
         for (int j = block; j < block + 32; j += 2, pairs += 32) {
           Native first, second;
           native_pairs(pairs, first, second);
           for (int m = 0; m < kQueries; ++m) {
-            const float* weight = weights + std::int64_t{m} * length + j;
+            const float* weight = weights + std::int64_t{m} * range.size() + j;
             even[m] = fma(first, native_set1(weight[0]), even[m]);
             odd[m] = fma(second, native_set1(weight[1]), odd[m]);
           }
@@ -101,14 +119,15 @@ inline void attention_sum(const QueryTile& tile, int length, const float* weight
 
 template <int kQueries>
 inline void attention_tile(const QueryTile& tile) {
-  const int length = round_up(tile.seen(kQueries - 1), 32);
+  const PositionRange range{tile.begin(0) / 32 * 32, round_up(tile.end(kQueries - 1), 32)};
   float* scores = tile.args.scratch;
-  attention_scores<kQueries>(tile, length, scores);
+  attention_scores<kQueries>(tile, range, scores);
   float sums[kQueries];
   for (int m = 0; m < kQueries; ++m) {
-    sums[m] = attention_weights(scores + std::int64_t{m} * length, length, tile.seen(m), tile.args.scale);
+    sums[m] =
+        attention_weights(scores + std::int64_t{m} * range.size(), range, tile.begin(m), tile.end(m), tile.args.scale);
   }
-  attention_sum<kQueries>(tile, length, scores, sums);
+  attention_sum<kQueries>(tile, range, scores, sums);
 }
 
 template <int kQueries>

@@ -36,13 +36,14 @@ struct AttentionArgs {
   const bfloat16* values = nullptr;  ///< [head_dim / 16, positions / 2, 16, 2]
   std::int64_t capacity = 0;         ///< Positions the cache has room for, a multiple of 32.
   int rows = 0;
-  int position = 0;  ///< Of the first row: row i sees positions 0 to position + i.
+  int position = 0;  ///< Of the first row: row i sees positions up to position + i.
+  int window = 0;    ///< How many of those it sees, the latest; 0: all.
   int group = 1;     ///< Query heads per key-value head.
   int head_dim = 0;  ///< As stored, a multiple of 32.
   float scale = 1.0f;
   float* out = nullptr;  ///< As queries.
   std::int64_t out_stride = 0;
-  float* scratch = nullptr;  ///< kAttentionTile * (position + rows rounded up to 32) floats.
+  float* scratch = nullptr;  ///< kAttentionTile * capacity floats.
 };
 
 /// Queries that attention handles together, at most.

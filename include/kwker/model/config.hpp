@@ -32,6 +32,7 @@ struct ModelConfig {
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
   RopeScaling rope_scaling;
+  std::int64_t sliding_window = 0;  ///< Positions that attention sees, the latest; 0: all.
   bool tie_word_embeddings = false;
   std::int64_t max_position_embeddings = 0;
   std::optional<Token> bos_token_id;

@@ -1,0 +1,4 @@
+import torch
+from typing_extensions import CapsuleType
+
+def view(tensor: torch.Tensor, /) -> CapsuleType: ...
