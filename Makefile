@@ -28,7 +28,7 @@ help:
 	@echo "make lint      formatting, include rule, ruff, mypy, clang-tidy"
 	@echo "make format    formats what lint would complain about"
 	@echo "make test-{release,clang,asan,tsan,isa,python}   one part of the tests"
-	@echo "make fuzz      the contract over FUZZ_CASES random cases (2000)"
+	@echo "make fuzz      the contract over FUZZ_CASES random cases (10000)"
 	@echo "make clean     removes build/ (but not .venv and .models)"
 
 demo: packages-demo $(VENV_STAMPS)/package
@@ -119,7 +119,7 @@ test-isa: test-release
 	for level in portable avx2 avx512; do $(call ctest,release,isa-$$level,-LE package,env KWKER_MAX_ISA=$$level); done
 
 # The contract over many more random cases than ctest draws, from FUZZ_SEED on.
-FUZZ_CASES ?= 2000
+FUZZ_CASES ?= 10000
 FUZZ_SEED ?= 1
 fuzz: setup
 	$(call build,release)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""How far a decoder's predictions are from those of the same weights in fp32 Transformers: mean KL divergence (nats) and
-top-1 agreement over the positions of a text, beside Transformers' own bfloat16.
+"""How far a decoder's predictions are from those of the same weights in fp32 Transformers: mean KL divergence (nats)
+and top-1 agreement over the positions of a text, beside Transformers' own bfloat16.
 
 usage: quality.py MODEL [--text FILE.jsonl] [--tokens 4000] [--json]
 The text is the prompts of FILE, as plain text, cut into chunks of at most 512 tokens.

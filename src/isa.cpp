@@ -107,4 +107,6 @@ void set_isa(Isa isa) {
   chosen.store(static_cast<int>(isa), std::memory_order_relaxed);
 }
 
+ScopedIsa::~ScopedIsa() { chosen.store(static_cast<int>(previous_), std::memory_order_relaxed); }
+
 }  // namespace kwker

@@ -15,7 +15,7 @@ class Builder {
  public:
   Builder(const ModelConfig& config, const TensorSource& source) : config_(config), shape_(config), source_(source) {}
 
-  MatrixSource::Part part(const std::string& name, std::vector<std::int64_t> shape) const {
+  MatrixSource::Part part(const std::string& name, const std::vector<std::int64_t>& shape) const {
     TensorView tensor = source_.tensor(name);
     if (tensor.shape != shape) {
       throw Error(concat("the tensor ", name, " has the shape ", shape_string(tensor.shape), ", expected ",

@@ -63,13 +63,15 @@ class Pool {
   }
 
   void barrier() {
+    // All read before arriving: once the last one has arrived, the caller may start the next region and change them.
     const std::uint32_t phase = phase_.load(std::memory_order_relaxed);
-    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == count_) {
+    const int count = count_, spins = spins_;
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == count) {
       arrived_.store(0, std::memory_order_relaxed);
       phase_.store(phase + 1, std::memory_order_release);
       phase_.notify_all();
     } else {
-      wait_while(phase_, phase, spins_);
+      wait_while(phase_, phase, spins);
     }
   }
 

@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "kwker/base/error.hpp"
-#include "kwker/cpu/thread_pool.hpp"
 #include "kwker/cpu/bandwidth.hpp"
 #include "kwker/cpu/isa.hpp"
+#include "kwker/cpu/thread_pool.hpp"
 #include "kwker/generate/generate.hpp"
 #include "kwker/io/hf_folder.hpp"
 #include "kwker/model/decoder.hpp"

@@ -20,6 +20,12 @@
 namespace kwker::testing {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kDefaultCases = 12;
+#else
+constexpr int kDefaultCases = 60;
+#endif
+
 int from_environment(const char* name, int fallback) {
   const char* value = std::getenv(name);
   return value == nullptr ? fallback : std::atoi(value);
@@ -94,7 +100,7 @@ void run_case(std::mt19937& random, const std::string& name) {
 }
 
 TEST(ContractFuzz, NoPathChangesABit) {
-  const int cases = from_environment("KWKER_FUZZ_CASES", 150), seed = from_environment("KWKER_FUZZ_SEED", 1);
+  const int cases = from_environment("KWKER_FUZZ_CASES", kDefaultCases), seed = from_environment("KWKER_FUZZ_SEED", 1);
   for (int i = 0; i < cases; ++i) {
     std::mt19937 random(static_cast<std::uint32_t>(seed + i));
     const std::string name = "KWKER_FUZZ_SEED=" + std::to_string(seed + i) + " KWKER_FUZZ_CASES=1";
@@ -129,7 +135,7 @@ TEST(ContractFuzz, NoBitIsLostToPreemption) {
     }
     Decoder decoder(model, {.max_cache_len = 64, .num_threads = 3 * usable_cpus()});
     std::vector<float> got(sequence.expected.size());
-    const int rounds = from_environment("KWKER_FUZZ_CASES", 150) / 10;
+    const int rounds = from_environment("KWKER_FUZZ_CASES", kDefaultCases) / 10;
     for (int round = 0; round < rounds; ++round) {
       for (const int chunk : {9, 16, 64}) {
         logits(decoder, sequence.tokens, chunk, got.data());

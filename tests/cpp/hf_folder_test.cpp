@@ -106,7 +106,7 @@ TEST_F(HfFolderTest, NoFolder) {
 TEST_F(HfFolderTest, Config) {
   folder_.write("config.json", config_json({{"model_type", "\"gpt2\""}}));
   EXPECT_EQ(message_of<std::invalid_argument>([&] { open(); }),
-            "the model type \"gpt2\" is not supported (supported: llama)");
+            "the model type \"gpt2\" is not supported (supported: llama, mistral)");
   folder_.write("config.json", "");
   EXPECT_EQ(error(), "DIR: config.json is not valid JSON: error at byte 1 of 0");
   std::filesystem::remove(folder_.path() / "config.json");

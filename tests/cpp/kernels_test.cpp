@@ -281,7 +281,7 @@ TEST_P(KernelTest, ArgmaxTakesTheLowestOfEquals) {
 class AttentionCase {
  public:
   AttentionCase(std::mt19937& random, int length, int head_dim, int group)
-      : length_(length), head_dim_(head_dim), group_(group), cache_(1, 1, 1, head_dim, length + 40) {
+      : head_dim_(head_dim), group_(group), cache_(1, 1, 1, head_dim, length + 40) {
     cache_.reserve(0);
     keys_ = normal_values(random, static_cast<std::size_t>(length * head_dim), 1.5f);
     values_ = normal_values(random, static_cast<std::size_t>(length * head_dim), 1.0f);
@@ -338,7 +338,7 @@ class AttentionCase {
   }
 
  private:
-  int length_, head_dim_, group_;
+  int head_dim_, group_;
   KvCache cache_;
   std::vector<float> keys_, values_, queries_;
 };

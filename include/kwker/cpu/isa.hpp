@@ -32,7 +32,7 @@ void set_isa(Isa isa);
 class ScopedIsa {
  public:
   explicit ScopedIsa(Isa isa) : previous_(current_isa()) { set_isa(isa); }
-  ~ScopedIsa() { set_isa(previous_); }
+  ~ScopedIsa();
   ScopedIsa(const ScopedIsa&) = delete;
   ScopedIsa& operator=(const ScopedIsa&) = delete;
 
