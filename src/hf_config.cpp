@@ -60,8 +60,25 @@ void check_features(const JsonFields& fields, const std::string& model_type) {
   if (fields.find("sliding_window") != nullptr && model_type != "mistral") {
     fail_unsupported("sliding-window attention is not supported in models of type ", model_type);
   }
+  if (!fields.boolean("is_causal").value_or(true)) {
+    fail_unsupported("attention to later positions is not supported (is_causal is false)");
+  }
   if (fields.find("per_layer_config") != nullptr) {
     fail_unsupported("layers of different shapes are not supported (per_layer_config is given)");
+  }
+}
+
+/// Every layer attends alike: layer_types may say how, but not that some layers do otherwise.
+void check_layer_types(const JsonFields& fields, const ModelConfig& config) {
+  const Json* types = fields.find("layer_types");
+  if (types == nullptr) return;
+  if (!types->is_array()) fields.fail_type("layer_types", "a list", *types);
+  const char* only = config.sliding_window > 0 ? "sliding_attention" : "full_attention";
+  for (const Json& type : *types) {
+    if (type != only) {
+      fail_unsupported("a layer of type ", shown(type), " is not supported here (layer_types may have ", only,
+                       " alone)");
+    }
   }
 }
 
@@ -110,9 +127,13 @@ void read_sizes(const JsonFields& fields, ModelConfig& config) {
   config.intermediate_size = size("intermediate_size");
   config.num_layers = size("num_hidden_layers");
   config.num_heads = size("num_attention_heads");
-  config.num_kv_heads = fields.integer("num_key_value_heads").value_or(config.num_heads);
+  // What Transformers takes for a field that is absent; null says none.
+  const bool mistral = config.model_type == "mistral";
+  const std::int64_t absent_kv_heads = mistral && !fields.has("num_key_value_heads") ? 8 : config.num_heads;
+  const std::int64_t absent_window = mistral && !fields.has("sliding_window") ? 4096 : 0;
+  config.num_kv_heads = fields.integer("num_key_value_heads").value_or(absent_kv_heads);
   config.max_position_embeddings = fields.integer("max_position_embeddings").value_or(2048);
-  config.sliding_window = fields.integer("sliding_window").value_or(0);
+  config.sliding_window = fields.integer("sliding_window").value_or(absent_window);
   if (const auto head_dim = fields.integer("head_dim")) {
     config.head_dim = *head_dim;
   } else if (config.num_heads > 0) {  // if not, validate() says so
@@ -159,6 +180,7 @@ ModelConfig parse_hf_config(std::string_view config_json) {
   check_architecture(fields, config.model_type);
   check_features(fields, config.model_type);
   read_sizes(fields, config);
+  check_layer_types(fields, config);
   config.rms_norm_eps = fields.number("rms_norm_eps").value_or(1e-6);
   read_rope(fields, config);
   config.tie_word_embeddings = fields.boolean("tie_word_embeddings").value_or(false);

@@ -1,6 +1,8 @@
 // Which files of a folder make up a model.
 #include "kwker/io/hf_folder.hpp"
 
+#include <cstdint>
+#include <cstring>
 #include <utility>
 
 #include "json.hpp"
@@ -17,6 +19,8 @@ constexpr const char* kConfig = "config.json";
 constexpr const char* kGenerationConfig = "generation_config.json";
 constexpr const char* kWeights = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+constexpr const char* kOutput = "lm_head.weight";
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;
@@ -26,6 +30,14 @@ bool is_there(const fs::path& path) {
 /// Whether the name stays in the folder it is looked up in. Names come from a file that may have been downloaded.
 bool is_plain_file_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string("/\\\0", 3)) == name.npos;
+}
+
+/// Of two tensors as files have them: contiguous.
+bool same_values(const TensorView& a, const TensorView& b) {
+  if (a.dtype != b.dtype || a.shape != b.shape) return false;
+  std::int64_t bytes = size_of(a.dtype);
+  for (const std::int64_t size : a.shape) bytes *= size;
+  return std::memcmp(a.data, b.data, static_cast<std::size_t>(bytes)) == 0;
 }
 
 }  // namespace
@@ -38,6 +50,11 @@ HfFolder::HfFolder(const fs::path& folder) : folder_(folder) {
   }
   read_config();
   open_weights();
+  // As Transformers does: a file that has an output layer of its own is believed, whatever the configuration says.
+  if (config_.tie_word_embeddings && contains(kOutput) && contains(kEmbedding) &&
+      !same_values(tensor(kOutput), tensor(kEmbedding))) {
+    config_.tie_word_embeddings = false;
+  }
 }
 
 void HfFolder::read_config() {

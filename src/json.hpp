@@ -24,6 +24,8 @@ class JsonFields {
   JsonFields(const Json& object, std::string what);
 
   const Json* find(const char* name) const;
+  /// Whether the field is there, be it null.
+  bool has(const char* name) const { return object_.contains(name); }
   std::optional<std::int64_t> integer(const char* name) const;
   std::optional<double> number(const char* name) const;
   std::optional<bool> boolean(const char* name) const;

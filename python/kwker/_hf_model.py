@@ -39,7 +39,7 @@ def unsupported_folder(folder: Path) -> str | None:
     """The reason why the decoder cannot run the model in a folder, or None."""
     try:
         return _core.unsupported_reason(read_configs(folder)[0])
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         return f"the configuration in {folder} cannot be read: {error}"
 
 

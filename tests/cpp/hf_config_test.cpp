@@ -29,6 +29,20 @@ void expect_malformed(const std::string& text, const std::string& message) {
   EXPECT_EQ(message_of<Error>([&] { parse_hf_config(text); }), message);
 }
 
+TEST(HfConfig, FieldsThatMistralMayLeaveOut) {
+  const JsonText mistral = {{"model_type", "\"mistral\""}, {"architectures", ""}, {"num_attention_heads", "16"}};
+  EXPECT_EQ(parse(mistral).num_kv_heads, 8);
+  EXPECT_EQ(parse(mistral).sliding_window, 4096);
+  JsonText null = mistral;
+  null["num_key_value_heads"] = null["sliding_window"] = "null";
+  EXPECT_EQ(parse(null).num_kv_heads, 16);
+  EXPECT_EQ(parse(null).sliding_window, 0);
+}
+
+TEST(HfConfig, LayersOfOneType) {
+  EXPECT_EQ(parse({{"layer_types", R"(["full_attention", "full_attention"])"}}).sliding_window, 0);
+}
+
 TEST(HfConfig, Minimal) {
   const ModelConfig config = parse({});
   EXPECT_EQ(unsupported_reason(config_json()), std::nullopt);
@@ -147,6 +161,17 @@ TEST(HfConfig, Unsupported) {
                      "weights that are quantized already are not supported (quantization_config has the method "
                      "\"unknown\")");
   expect_unsupported({{"sliding_window", "4096"}}, "sliding-window attention is not supported in models of type llama");
+  expect_unsupported({{"is_causal", "false"}}, "attention to later positions is not supported (is_causal is false)");
+  expect_unsupported({{"layer_types", R"(["full_attention", "sliding_attention"])"}},
+                     "a layer of type \"sliding_attention\" is not supported here (layer_types may have full_attention "
+                     "alone)");
+  expect_unsupported({{"model_type", "\"mistral\""},
+                      {"architectures", ""},
+                      {"num_key_value_heads", "4"},
+                      {"sliding_window", "16"},
+                      {"layer_types", R"(["sliding_attention", "full_attention"])"}},
+                     "a layer of type \"full_attention\" is not supported here (layer_types may have sliding_attention "
+                     "alone)");
   expect_unsupported({{"per_layer_config", "{}"}},
                      "layers of different shapes are not supported (per_layer_config is given)");
   expect_unsupported({{"rope_scaling", R"({"type": "yarn", "factor": 4.0})"}},

@@ -119,6 +119,7 @@ def test_runner_unsupported_gives_one_sentence(tiny_model: LlamaForCausalLM, tin
     assert runner_unsupported(tiny_model, 128) is None
     assert runner_unsupported(tiny_folder, 128) is None
     assert runner_unsupported(str(tiny_folder), 128) is None
+    assert "null byte" in str(runner_unsupported("a\0b", 128))
     gpt2 = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=32, n_head=2, vocab_size=100))
     adapted = tiny_llama()
     adapted.model.layers[0].adapter = torch.nn.Linear(2, 2)

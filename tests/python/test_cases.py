@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,21 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
+import kwker.cpu_backend as scb
 from kwker.decode import KwkDecoder
 from tiny import SHAPE, tiny_llama
 
 PRECISIONS = ["bfloat16", "int4"]
 COPY = [5, 17, 40, 8, 99, 3, 61] * 4  # prompt lookup finds something in it at every step
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Steps of models this small cost less than waking a thread on a busy machine."""
+    before = scb.num_threads()
+    scb.set_num_threads(1)
+    yield
+    scb.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

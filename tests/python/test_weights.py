@@ -131,6 +131,16 @@ def test_a_folder_is_the_object(tmp_path: Path, precision: str, tied: bool, shar
     assert torch.equal(KwkDecoder(tmp_path, 64, precision).logits(IDS), expected)
 
 
+def test_an_output_layer_of_its_own_is_believed(tmp_path: Path) -> None:
+    model = tiny_llama(tie_word_embeddings=False)
+    model.save_pretrained(tmp_path)
+    expected = KwkDecoder(tmp_path, 64).logits(IDS)
+    config = tmp_path / "config.json"
+    config.write_text(config.read_text().replace('"tie_word_embeddings": false', '"tie_word_embeddings": true'))
+    assert '"tie_word_embeddings": true' in config.read_text()
+    assert torch.equal(KwkDecoder(tmp_path, 64).logits(IDS), expected)
+
+
 def test_a_damaged_folder(tmp_path: Path) -> None:
     tiny_llama().save_pretrained(tmp_path)
     weights = tmp_path / "model.safetensors"
