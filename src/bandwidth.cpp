@@ -5,17 +5,18 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <stdexcept>
 
-#include "kwker/base/aligned_buffer.hpp"
 #include "kwker/base/error.hpp"
+#include "kwker/base/round_up.hpp"
 #include "kwker/cpu/thread_pool.hpp"
 
 namespace kwker {
 namespace {
 
-typedef std::uint64_t Lanes __attribute__((vector_size(64)));
+typedef std::uint64_t Lanes __attribute__((vector_size(64), may_alias));
+
+constexpr std::int64_t kStep = 32;  ///< Words that `fold` reads at a time.
 
 /// XORs the buffer together, which needs every byte and costs less than reading them.
 std::uint64_t fold(const Lanes* data, std::int64_t count) {
@@ -35,27 +36,35 @@ std::uint64_t fold(const Lanes* data, std::int64_t count) {
 
 }  // namespace
 
-double read_bandwidth(int megabytes) {
+ReadProbe::ReadProbe(int megabytes) {
   if (megabytes < 1) throw std::invalid_argument(concat("megabytes is at least 1, got ", megabytes));
-  const std::int64_t bytes = std::int64_t{megabytes} * 1000000 / 256 * 256;
-  AlignedBuffer<Lanes> buffer(static_cast<std::size_t>(bytes) / sizeof(Lanes));
+  buffer_ =
+      AlignedBuffer<std::uint64_t>(round_up(static_cast<std::size_t>(megabytes) * 1000000 / 8, std::size_t{kStep}));
   // Untouched pages all map to one page of zeros: write them, each by the thread that will read it.
   parallel(0, [&](const Worker& worker) {
-    const auto [begin, end] = worker.part(static_cast<std::int64_t>(buffer.size()) / 4);
-    if (end > begin) std::memset(buffer.data() + begin * 4, 1, static_cast<std::size_t>(end - begin) * 256);
+    const auto [begin, end] = worker.part(static_cast<std::int64_t>(buffer_.size() / kStep));
+    std::fill(buffer_.data() + begin * kStep, buffer_.data() + end * kStep, 1);
   });
+}
+
+double ReadProbe::run() {
   std::atomic<std::uint64_t> sink{0};  // keeps the compiler from dropping the reads
+  const auto start = std::chrono::steady_clock::now();
+  parallel(0, [&](const Worker& worker) {
+    const auto [begin, end] = worker.part(static_cast<std::int64_t>(buffer_.size() / kStep));
+    const auto* lines = reinterpret_cast<const Lanes*>(buffer_.data());
+    constexpr std::int64_t kLines = kStep * sizeof(std::uint64_t) / sizeof(Lanes);
+    sink.fetch_xor(fold(lines + begin * kLines, (end - begin) * kLines), std::memory_order_relaxed);
+  });
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return static_cast<double>(buffer_.bytes()) / seconds.count() / 1e9;
+}
+
+double read_bandwidth(int megabytes) {
+  ReadProbe probe(megabytes);
   double best = 0;
   constexpr int kPasses = 5;
-  for (int pass = 0; pass < kPasses; ++pass) {
-    const auto start = std::chrono::steady_clock::now();
-    parallel(0, [&](const Worker& worker) {
-      const auto [begin, end] = worker.part(static_cast<std::int64_t>(buffer.size()) / 4);
-      sink.fetch_xor(fold(buffer.data() + begin * 4, (end - begin) * 4), std::memory_order_relaxed);
-    });
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    best = std::max(best, static_cast<double>(bytes) / seconds.count() / 1e9);
-  }
+  for (int pass = 0; pass < kPasses; ++pass) best = std::max(best, probe.run());
   return best;
 }
 

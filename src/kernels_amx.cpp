@@ -25,6 +25,7 @@ namespace {
 #define KWKER_SIMD_GFNI  // every CPU with AMX has it
 #include "kwker/simd/avx512.inl.hpp"
 #include "kwker/kernels/all.inl.hpp"
+#include "kwker/kernels/amx_tiles.inl.hpp"
 #include "kwker/kernels/matmul_amx.inl.hpp"
 // clang-format on
 }  // namespace

@@ -53,21 +53,21 @@ TEST_P(KernelTest, Bf16MatmulHasTheDefinedBits) {
         const Bf16Matrix packed(w.source);
         const std::int64_t stride = packed.layout().inputs, width = packed.layout().tiles() * 16;
         constexpr int kMost = 131;
-        AlignedBuffer<float> x(static_cast<std::size_t>(kMost * stride));
-        AlignedBuffer<bfloat16> halves(static_cast<std::size_t>((kMost + kReadableRows) * stride));
-        for (std::size_t i = 0; i < halves.size(); ++i) halves[i].bits = 0x7fc1;  // NaN where rows end
-        const Bf16Rows x_rows{x.data(), halves.data(), stride};
+        BFloat16::Rows x_rows(stride, 32, kMost);
+        for (int row = 0; row < kReadableRows; ++row) {  // NaN where rows end
+          for (int k = 0; k < 32; ++k) x_rows.view().halves_at(stride / 32 - 1, kMost + row)[k].bits = 0x7fc1;
+        }
+        const auto x = [&](std::int64_t row, std::int64_t k) { return x_rows.view().values_at(k / 32, row)[k % 32]; };
         AlignedBuffer<float> y(static_cast<std::size_t>(kMost * width + 1));
         for (int row = 0; row < kMost; ++row) {
           const std::vector<float> values = normal_values(random_, static_cast<std::size_t>(inputs), 2.0f);
           std::vector<float> padded(static_cast<std::size_t>(stride));
           std::copy(values.begin(), values.end(), padded.begin());
-          kernels().round_bf16(padded.data(), stride, x_rows, row);
+          x_rows.set(kernels(), row, padded.data());
         }
         for (const int rows : {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, kMost}) {
           y[static_cast<std::size_t>(rows * width)] = 77.0f;  // guard
-          kernels().matmul_bf16(packed.data(), packed.layout(), x_rows, rows,
-                                {y.data(), width, Store::kSet, 0, packed.layout().tiles()});
+          x_rows.multiply(kernels(), packed, rows, {y.data(), width, Store::kSet, 0, packed.layout().tiles()});
           ASSERT_EQ(y[static_cast<std::size_t>(rows * width)], 77.0f) << "wrote past the last row";
           for (int row = 0; row < rows; ++row) {
             for (std::int64_t n = 0; n < outputs; ++n) {
@@ -78,8 +78,8 @@ TEST_P(KernelTest, Bf16MatmulHasTheDefinedBits) {
                   const auto weight = [&](std::int64_t i) {
                     return to_float(to_bfloat16(w.values[static_cast<std::size_t>(n * inputs + i)]));
                   };
-                  even = std::fma(weight(k), x[static_cast<std::size_t>(row * stride + k)], even);
-                  odd = std::fma(weight(k + 1), x[static_cast<std::size_t>(row * stride + k + 1)], odd);
+                  even = std::fma(weight(k), x(row, k), even);
+                  odd = std::fma(weight(k + 1), x(row, k + 1), odd);
                 }
                 sum += even + odd;
               }
@@ -105,24 +105,22 @@ TEST_P(KernelTest, Int4MatmulHasTheDefinedBits) {
                                                   std::vector<float>(static_cast<std::size_t>(layout.inputs())));
       for (std::int64_t n = 0; n < outputs; ++n) packed.read_row(n, dequantised[static_cast<std::size_t>(n)].data());
       constexpr int kMost = 131;
-      std::vector<std::int8_t> values(static_cast<std::size_t>((kMost + kReadableRows) * layout.inputs()), 99);
-      std::vector<float> scales(static_cast<std::size_t>(kMost * layout.blocks()));
-      std::vector<std::int16_t> sums(static_cast<std::size_t>(kMost * layout.blocks() * layout.sums_per_block()));
-      const Int8Rows rows_view{values.data(),   scales.data(),   sums.data(),
-                               layout.inputs(), layout.blocks(), layout.blocks() * layout.sums_per_block()};
+      Int4::Rows x_rows(layout.inputs(), group, kMost);
+      const Int8Rows& view = x_rows.view();
+      std::memset(view.values, 99,
+                  static_cast<std::size_t>(layout.blocks() * kMost + kReadableRows) * Int8Rows::kStride);
       for (int row = 0; row < kMost; ++row) {
         std::vector<float> x = normal_values(random_, static_cast<std::size_t>(inputs), 3.0f);
         if (row == 1) x.assign(x.size(), 0.0f);
         if (row == 2) x.assign(x.size(), -5.0f);  // every byte -127: the largest sums
         x.resize(static_cast<std::size_t>(layout.inputs()), 0.0f);
-        kernels().quantize_int8(x.data(), layout, rows_view, row);
+        x_rows.set(kernels(), row, x.data());
         for (int b = 0; b < layout.blocks(); ++b) {  // each value within half a step
-          const float scale = scales[static_cast<std::size_t>(row * layout.blocks() + b)];
+          const float scale = *view.scales_at(b, row);
           const Int4Block block = layout.block_at(b);
-          for (int k = b * layout.block(); k < b * layout.block() + block.inputs; ++k) {
-            ASSERT_LE(std::fabs(x[static_cast<std::size_t>(k)] -
-                                scale * values[static_cast<std::size_t>(row * layout.inputs() + k)]),
-                      0.5001f * scale);
+          for (int i = 0; i < block.inputs; ++i) {
+            const float value = x[static_cast<std::size_t>(b * layout.block() + i)];
+            ASSERT_LE(std::fabs(value - scale * view.values_at(b, row)[i]), 0.5001f * scale);
           }
         }
       }
@@ -130,8 +128,7 @@ TEST_P(KernelTest, Int4MatmulHasTheDefinedBits) {
       for (const int rows : {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, kMost}) {
         const std::int64_t width = layout.tiles() * 16;
         y[static_cast<std::size_t>(rows * width)] = 77.0f;
-        kernels().matmul_int4(packed.data(), layout, rows_view, rows,
-                              {y.data(), width, Store::kSet, 0, layout.tiles()});
+        x_rows.multiply(kernels(), packed, rows, {y.data(), width, Store::kSet, 0, layout.tiles()});
         ASSERT_EQ(y[static_cast<std::size_t>(rows * width)], 77.0f) << "wrote past the last row";
         for (int row = 0; row < rows; ++row) {
           for (std::int64_t n = 0; n < outputs; ++n) {
@@ -147,10 +144,9 @@ TEST_P(KernelTest, Int4MatmulHasTheDefinedBits) {
                 const int k = b * layout.block() + i;
                 dot += std::nearbyint(dequantised[static_cast<std::size_t>(n)][static_cast<std::size_t>(k)] /
                                       to_float(half)) *
-                       values[static_cast<std::size_t>(row * layout.inputs() + k)];
+                       view.values_at(b, row)[i];
               }
-              sum = std::fma(static_cast<float>(dot),
-                             to_float(half) * scales[static_cast<std::size_t>(row * layout.blocks() + b)], sum);
+              sum = std::fma(static_cast<float>(dot), to_float(half) * *view.scales_at(b, row), sum);
               bytes += block.bytes;
             }
             const float got = y[static_cast<std::size_t>(row * width + n)];
@@ -167,16 +163,12 @@ TEST_P(KernelTest, Int4MatmulHasTheDefinedBits) {
 TEST_P(KernelTest, MatmulAddsOnce) {
   FloatMatrix w(random_, 32, 64, 0.1f);
   const Bf16Matrix packed(w.source);
-  AlignedBuffer<float> x(5 * 64), set(5 * 32), added(5 * 32);
-  AlignedBuffer<bfloat16> halves((5 + kReadableRows) * 64);
-  for (std::size_t k = 0; k < x.size(); ++k) {
-    x[k] = static_cast<float>(k % 7) - 3.0f;
-    halves[k] = to_bfloat16(x[k]);
-  }
-  const Bf16Rows rows{x.data(), halves.data(), 64};
+  AlignedBuffer<float> set(5 * 32), added(5 * 32);
+  BFloat16::Rows rows(64, 32, 5);
+  for (int row = 0; row < 5; ++row) rows.set(kernels(), row, normal_values(random_, 64, 1.0f).data());
   for (std::size_t n = 0; n < added.size(); ++n) added[n] = 0.3f * static_cast<float>(n);
-  kernels().matmul_bf16(packed.data(), packed.layout(), rows, 5, {set.data(), 32, Store::kSet, 0, 2});
-  kernels().matmul_bf16(packed.data(), packed.layout(), rows, 5, {added.data(), 32, Store::kAdd, 0, 2});
+  rows.multiply(kernels(), packed, 5, {set.data(), 32, Store::kSet, 0, 2});
+  rows.multiply(kernels(), packed, 5, {added.data(), 32, Store::kAdd, 0, 2});
   for (std::size_t n = 0; n < added.size(); ++n) EXPECT_EQ(added[n], 0.3f * static_cast<float>(n) + set[n]);
 }
 
@@ -184,11 +176,9 @@ TEST_P(KernelTest, MatmulWritesItsTilesOnly) {
   FloatMatrix w(random_, 64, 64, 0.1f);
   const Int4Matrix packed(w.source, 32);
   std::vector<float> y(64, 5.0f);
-  std::vector<std::int8_t> values(64, 1);
-  std::vector<float> scales(1, 1.0f);
-  std::vector<std::int16_t> sums(2, 32);
-  kernels().matmul_int4(packed.data(), packed.layout(), {values.data(), scales.data(), sums.data(), 64, 1, 2}, 1,
-                        {y.data(), 64, Store::kSet, 1, 3});
+  Int4::Rows rows(64, 32, 1);
+  rows.set(kernels(), 0, std::vector<float>(64, 1.0f).data());
+  rows.multiply(kernels(), packed, 1, {y.data(), 64, Store::kSet, 1, 3});
   for (std::size_t n = 0; n < 64; ++n) EXPECT_EQ(y[n] == 5.0f, n < 16 || n >= 48) << n;
 }
 
@@ -244,14 +234,16 @@ TEST_P(KernelTest, RotateKeepsPairsTogether) {
 }
 
 TEST_P(KernelTest, RoundingIsThatOfTheStorageType) {
-  std::vector<float> x(1 << 16), y(1 << 16);
+  std::vector<float> x(1 << 16);
   for (std::size_t i = 0; i < x.size(); ++i) {
     const std::uint32_t bits = static_cast<std::uint32_t>(random_());
     x[i] = std::bit_cast<float>((bits & 0x7f800000u) == 0x7f800000u ? bits & 0xff7fffffu : bits);
     if (i % 4 == 0) x[i] = std::bit_cast<float>((std::bit_cast<std::uint32_t>(x[i]) & 0xffff0000u) | 0x8000u);  // a tie
   }
-  std::vector<bfloat16> halves(x.size());
-  kernels().round_bf16(x.data(), static_cast<std::int64_t>(x.size()), {y.data(), halves.data(), 0}, 0);
+  BFloat16::Rows rows(static_cast<std::int64_t>(x.size()), 32, 1);
+  rows.set(kernels(), 0, x.data());
+  const float* y = rows.view().values;
+  const bfloat16* halves = rows.view().halves;
   for (std::size_t i = 0; i < x.size(); ++i) {
     ASSERT_EQ(std::bit_cast<std::uint32_t>(y[i]), std::bit_cast<std::uint32_t>(to_float(to_bfloat16(x[i])))) << x[i];
     ASSERT_EQ(halves[i].bits, to_bfloat16(x[i]).bits) << x[i];

@@ -9,7 +9,7 @@
 #include "kwker/kernels/attention.inl.hpp"
 // clang-format on
 
-static_assert(kMaxRows <= kAttentionTile);
+static_assert(kQueriesAtOnce <= kAttentionTile);
 
 inline KernelTable make_table(Isa isa) {
   KernelTable table{};

@@ -140,7 +140,7 @@ inline void attention_queries(const QueryTile& tile, int count) {
 
 inline void attention(const AttentionArgs& args) {
   const int queries = args.rows * args.group;
-  for (int first = 0; first < queries; first += kMaxRows) {
-    attention_queries<kMaxRows>(QueryTile{args, first}, std::min(kMaxRows, queries - first));
+  for (int first = 0; first < queries; first += kQueriesAtOnce) {
+    attention_queries<kQueriesAtOnce>(QueryTile{args, first}, std::min(kQueriesAtOnce, queries - first));
   }
 }

@@ -38,12 +38,21 @@ struct Bf16Layout {
   }
 };
 
-/// Activation rows as the bf16 kernels take them: rounded, as floats for vectors and as bfloat16 for tiles.
-/// Kernels for tiles may read, and ignore, up to 15 rows past the last.
+/// Activation rows as the bf16 kernels take them: rounded, as floats for vectors and as bfloat16 for tiles; block by
+/// block, the rows of a block one after the other, as Int8Rows. Kernels for tiles may read, and ignore, up to 15 rows
+/// past the last.
 struct Bf16Rows {
-  float* values = nullptr;     ///< [rows, inputs]
+  float* values = nullptr;     ///< [inputs / kBlock, capacity, kBlock]
   bfloat16* halves = nullptr;  ///< The same.
-  std::int64_t stride = 0;     ///< In elements, of both.
+  std::int64_t capacity = 0;   ///< Rows there is room for.
+
+  float* values_at(std::int64_t block, std::int64_t row) const { return values + index(block, row); }
+  bfloat16* halves_at(std::int64_t block, std::int64_t row) const { return halves + index(block, row); }
+
+ private:
+  std::int64_t index(std::int64_t block, std::int64_t row) const {
+    return (block * capacity + row) * Bf16Layout::kBlock;
+  }
 };
 
 }  // namespace kwker

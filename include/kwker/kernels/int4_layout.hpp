@@ -57,7 +57,6 @@ class Int4Layout {
     full_ = make_block(std::min<std::int64_t>(block_, inputs_), group);
     last_ = make_block(inputs_ - std::int64_t{blocks_ - 1} * block_, group);
     tile_bytes_ = std::int64_t{blocks_ - 1} * full_.bytes + last_.bytes;
-    sums_per_block_ = round_up(block_ / group, 2);
   }
 
   std::int64_t outputs() const { return outputs_; }
@@ -65,8 +64,6 @@ class Int4Layout {
   int block() const { return block_; }             ///< Inputs of every block but perhaps the last.
   int blocks() const { return blocks_; }
   const Int4Block& block_at(int index) const { return index + 1 < blocks_ ? full_ : last_; }
-  /// Group sums that an activation row stores per block: an even number, for kernels that take them in pairs.
-  int sums_per_block() const { return sums_per_block_; }
   std::int64_t tiles() const { return ceil_div<std::int64_t>(outputs_, kOutputs); }
   std::int64_t tile_bytes() const { return tile_bytes_; }
   std::int64_t bytes() const { return tiles() * tile_bytes_; }
@@ -84,25 +81,28 @@ class Int4Layout {
   }
 
   std::int64_t outputs_ = 0, inputs_ = 0, tile_bytes_ = 0;
-  int block_ = 0, blocks_ = 0, sums_per_block_ = 0;
+  int block_ = 0, blocks_ = 0;
   Int4Block full_, last_;
 };
 
-/// Activation rows as the int4 kernels take them. Strides are in elements from row to row. Kernels for tiles may read,
-/// and ignore, values up to 15 rows and 32 bytes past the last.
+/// Activation rows as the int4 kernels take them: block by block, the rows of a block one after the other at a fixed
+/// distance. A kernel so reaches all its rows from one pointer, and they fall on different sets of the cache. Kernels
+/// for tiles may read, and ignore, the values of up to 15 rows past the last.
 struct Int8Rows {
-  std::int8_t* values = nullptr;  ///< [rows, inputs]
-  float* scales = nullptr;        ///< [rows, blocks]
-  std::int16_t* sums = nullptr;   ///< [rows, blocks, sums_per_block]
-  std::int64_t value_stride = 0;
-  std::int64_t scale_stride = 0;
-  std::int64_t sum_stride = 0;
-};
+  static constexpr int kStride = Int4Layout::kMaxBlock;     ///< Values from row to row.
+  static constexpr int kSums = Int4Layout::kMaxBlock / 32;  ///< Group sums of a row and block; 0 past the last group.
 
-/// One row's part of one block.
-struct Int8Block {
-  const std::int8_t* values;
-  const std::int16_t* sums;
+  std::int8_t* values = nullptr;  ///< [blocks, capacity, kStride]
+  float* scales = nullptr;        ///< [blocks, capacity]
+  std::int16_t* sums = nullptr;   ///< [blocks, capacity, kSums]
+  std::int64_t capacity = 0;      ///< Rows there is room for.
+
+  std::int8_t* values_at(std::int64_t block, std::int64_t row) const { return values + index(block, row) * kStride; }
+  float* scales_at(std::int64_t block, std::int64_t row) const { return scales + index(block, row); }
+  std::int16_t* sums_at(std::int64_t block, std::int64_t row) const { return sums + index(block, row) * kSums; }
+
+ private:
+  std::int64_t index(std::int64_t block, std::int64_t row) const { return block * capacity + row; }
 };
 
 }  // namespace kwker

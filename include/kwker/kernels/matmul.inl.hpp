@@ -1,4 +1,4 @@
-// Matmul kernels, int4 and bf16: one tile of 16 outputs at a time, for up to kMaxRows rows in registers.
+// Matmul kernels, int4 and bf16: one tile of 16 outputs at a time, for up to kInt4Rows or kBf16Rows rows in registers.
 
 /// The result of a tile depends on nothing but its weights and the row: kRows only says how many share a read.
 template <int kRows>
@@ -8,19 +8,13 @@ inline void int4_tile(const std::uint8_t* w, const Int4Layout& layout, const Int
   for (int m = 0; m < kRows; ++m) acc[m] = set1(0.0f);
   for (int b = 0; b < layout.blocks(); ++b) {
     const Int4Block block = layout.block_at(b);
-    Int8Block rows[kRows];
-    for (int m = 0; m < kRows; ++m) {
-      rows[m] = {x.values + (row + m) * x.value_stride + std::int64_t{b} * layout.block(),
-                 x.sums + (row + m) * x.sum_stride + std::int64_t{b} * layout.sums_per_block()};
-    }
     I32 sums[kRows];
-    int4_block_dot<kRows>(w, block, rows, sums);
+    int4_block_dot<kRows>(w, block, x.values_at(b, row), x.sums_at(b, row), sums);
     std::uint16_t halves[16];
     std::memcpy(halves, w + block.scale_offset, sizeof halves);
     const F32 scale = load_half(halves);
-    for (int m = 0; m < kRows; ++m) {
-      acc[m] = fma(to_float(sums[m]), mul(scale, set1(x.scales[(row + m) * x.scale_stride + b])), acc[m]);
-    }
+    const float* scales = x.scales_at(b, row);
+    for (int m = 0; m < kRows; ++m) acc[m] = fma(to_float(sums[m]), mul(scale, set1(scales[m])), acc[m]);
     w += block.bytes;
   }
   for (int m = 0; m < kRows; ++m) {
@@ -37,7 +31,8 @@ inline void bf16_tile(const bfloat16* w, const Bf16Layout& layout, const Bf16Row
     Native acc[kRows];
     for (int m = 0; m < kRows; ++m) acc[m] = native_set1(0.0f);
     const bfloat16* pairs = w + 2 * part;
-    for (std::int64_t k = 0; k < layout.inputs; k += Bf16Layout::kBlock) {
+    for (std::int64_t b = 0; b * Bf16Layout::kBlock < layout.inputs; ++b) {
+      const float* values = x.values_at(b, row);
       Native even[kRows], odd[kRows];
       for (int m = 0; m < kRows; ++m) even[m] = odd[m] = native_set1(0.0f);
       for (int j = 0; j < Bf16Layout::kBlock; j += 2, pairs += 32) {
@@ -45,9 +40,8 @@ inline void bf16_tile(const bfloat16* w, const Bf16Layout& layout, const Bf16Row
         Native first, second;
         native_pairs(pairs, first, second);
         for (int m = 0; m < kRows; ++m) {
-          const float* values = x.values + (row + m) * x.stride + k + j;
-          even[m] = fma(first, native_set1(values[0]), even[m]);
-          odd[m] = fma(second, native_set1(values[1]), odd[m]);
+          even[m] = fma(first, native_set1(values[m * Bf16Layout::kBlock + j]), even[m]);
+          odd[m] = fma(second, native_set1(values[m * Bf16Layout::kBlock + j + 1]), odd[m]);
         }
       }
       for (int m = 0; m < kRows; ++m) acc[m] = add(acc[m], add(even[m], odd[m]));
@@ -59,7 +53,8 @@ inline void bf16_tile(const bfloat16* w, const Bf16Layout& layout, const Bf16Row
   }
 }
 
-/// Calls tile<n>(row) for runs of at most kMaxRows rows, as even as can be: 9 rows are 5 and 4, not 8 and 1.
+/// Calls tile<n>(row) for runs of at most kMost rows, as even as can be: with 8 at most, 9 rows are 5 and 4, not 8
+/// and 1.
 template <int kRows, class Tile>
 inline void call_with_rows(int rows, const Tile& tile, std::int64_t row) {
   if constexpr (kRows > 1) {
@@ -68,12 +63,12 @@ inline void call_with_rows(int rows, const Tile& tile, std::int64_t row) {
   tile.template run<kRows>(row);
 }
 
-template <class Tile>
+template <int kMost, class Tile>
 inline void each_row_run(int rows, const Tile& tile) {
-  const int runs = ceil_div(rows, kMaxRows);
+  const int runs = ceil_div(rows, kMost);
   for (int i = 0; i < runs; ++i) {
     const int first = rows * i / runs;
-    call_with_rows<kMaxRows>(rows * (i + 1) / runs - first, tile, first);
+    call_with_rows<kMost>(rows * (i + 1) / runs - first, tile, first);
   }
 }
 
@@ -106,13 +101,13 @@ struct Bf16Tile {
 inline void matmul_int4(const std::uint8_t* w, const Int4Layout& layout, const Int8Rows& x, int rows,
                         const MatmulTarget& target) {
   for (std::int64_t tile = target.first_tile; tile < target.last_tile; ++tile) {
-    each_row_run(rows, Int4Tile{w + tile * layout.tile_bytes(), layout, x, target.y + tile * 16, target});
+    each_row_run<kInt4Rows>(rows, Int4Tile{w + tile * layout.tile_bytes(), layout, x, target.y + tile * 16, target});
   }
 }
 
 inline void matmul_bf16(const bfloat16* w, const Bf16Layout& layout, const Bf16Rows& x, int rows,
                         const MatmulTarget& target) {
   for (std::int64_t tile = target.first_tile; tile < target.last_tile; ++tile) {
-    each_row_run(rows, Bf16Tile{w + tile * layout.tile_size(), layout, x, target.y + tile * 16, target});
+    each_row_run<kBf16Rows>(rows, Bf16Tile{w + tile * layout.tile_size(), layout, x, target.y + tile * 16, target});
   }
 }

@@ -6,10 +6,6 @@
 // group. The integer sums are exact and TDPBF16PS is the definition of the bf16 product, so the bits are those of every
 // level.
 
-/// The compiler does not know that tile instructions read and write memory: without this it moves stores past them.
-inline void tile_barrier() { __asm__ volatile("" ::: "memory"); }
-
-constexpr int kTileRows = 16;
 /// Rows of a pass over the weights: their activations stay in the second-level cache.
 constexpr int kPassRows = 128;
 
@@ -23,11 +19,9 @@ class TileScope {
       config[16 + 2 * tile] = 64;  // bytes of a row
       config[48 + tile] = static_cast<std::uint8_t>(tile < 6 ? rows : kTileRows);
     }
-    tile_barrier();
-    _tile_loadconfig(config);
-    tile_barrier();
+    tile_configure(config);
   }
-  ~TileScope() { _tile_release(); }
+  ~TileScope() { tile_release(); }
   TileScope(const TileScope&) = delete;
   TileScope& operator=(const TileScope&) = delete;
 };
@@ -37,71 +31,144 @@ inline int rows_of_group(int rows) { return ceil_div(rows, ceil_div(rows, kTileR
 
 // --- int4
 
-/// One block of one tile of outputs, unpacked: bytes s * q in the order of an AMX B tile.
-struct alignas(64) ExpandedBytes {
-  std::uint8_t bytes[Int4Layout::kMaxBlock * 16];
-};
-
-/// What a block's sums still need: the zero-points, as -(s z) of two groups in the halves of each lane, and the scale.
-struct alignas(64) BlockFactors {
-  __m512i zeros[Int4Layout::kMaxBlock / 64];
-  __m512 scale;
-  int zero_pairs;
-};
-
-inline void expand_block(const std::uint8_t* w, const Int4Block& block, ExpandedBytes& out, BlockFactors& factors) {
+/// 64 inputs of a tile of outputs from input k on, unpacked: bytes s * q in the order of an AMX B tile.
+inline void expand_inputs(const std::uint8_t* w, const Int4Block& block, int k, std::uint8_t* out) {
   constexpr int kAhead = 6144;  // see int4_block_dot
-  int k = 0;
-  for (int g = 0; g < block.groups; ++g) {
-    const Int4Meta meta(w + block.meta_offset + g / 2 * 32);
-    if (g % 2 == 0) factors.zeros[g / 2] = _mm512_sub_epi16(_mm512_setzero_si512(), meta.products());
-    const __m512i scale = meta.scale_pairs(g % 2);
-    for (const int end = std::min(k + block.group, block.inputs); k < end; k += 32) {
-      for (int j = 0; j < 4; ++j) {
-        const std::uint8_t* nibbles = w + k * 8 + 64 * j;
-        prefetch(nibbles + kAhead);
-        const __m512i bytes = _mm512_loadu_si512(nibbles);
-        std::uint8_t* to = out.bytes + k * 16 + 128 * j;
-        _mm512_store_si512(to, _mm512_mullo_epi16(low_nibbles(bytes), scale));
-        _mm512_store_si512(to + 64, _mm512_mullo_epi16(high_nibbles(bytes), scale));
+  const int shift = std::countr_zero(static_cast<unsigned>(block.group));
+  for (const int end = k + 64; k < end; k += 32, out += 512) {
+    if (k >= block.inputs) {
+      std::memset(out, 0, 512);
+      return;
+    }
+    const int group = k >> shift;
+    const __m512i scale = Int4Meta(w + block.meta_offset + group / 2 * 32).scale_pairs(group % 2);
+    for (int j = 0; j < 4; ++j) {
+      const std::uint8_t* nibbles = w + k * 8 + 64 * j;
+      prefetch(nibbles + kAhead);
+      const __m512i bytes = _mm512_loadu_si512(nibbles);
+      _mm512_store_si512(out + 128 * j, _mm512_mullo_epi16(low_nibbles(bytes), scale));
+      _mm512_store_si512(out + 128 * j + 64, _mm512_mullo_epi16(high_nibbles(bytes), scale));
+    }
+  }
+}
+
+/// acc = fma(float(dot plus what the zero-points add), scale of the weights * scale of the row, acc) for `rows` rows of
+/// one block, where `acc` are `stride` apart.
+inline void int4_accumulate(const std::int32_t (*dots)[16], const Int4Zeros& zeros, __m512 scale, const Int8Rows& x,
+                            std::int64_t block, std::int64_t row, int rows, float* acc, std::int64_t stride) {
+  const std::int16_t* sums = x.sums_at(block, row);
+  const float* scales = x.scales_at(block, row);
+  for (int m = 0; m < rows; ++m, acc += stride) {
+    const __m512i dot = zeros.add_to(_mm512_load_si512(dots[m]), sums + m * Int8Rows::kSums);
+    const __m512 factor = _mm512_mul_ps(scale, _mm512_set1_ps(scales[m]));
+    _mm512_store_ps(acc, _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), factor, _mm512_load_ps(acc)));
+  }
+}
+
+inline __m512 int4_scale(const std::uint8_t* w, const Int4Block& block) {
+  std::uint16_t halves[16];
+  std::memcpy(halves, w + block.scale_offset, sizeof halves);
+  return load_half(halves).v;
+}
+
+/// One tile of outputs for one or two groups of rows: few enough that memory sets the pace. Weights are unpacked 64
+/// inputs at a time, straight before their use, so that they are read as one even stream. A block's sums are fetched
+/// from its set of tiles while the next block, in the other set, is under way.
+template <int kGroups>
+class Int4FewRows {
+ public:
+  Int4FewRows(const Int4Layout& layout, const Int8Rows& x, std::int64_t first_row, int rows, int group_rows)
+      : layout_(layout), x_(x), first_row_(first_row), rows_(rows), group_rows_(group_rows) {}
+
+  void run(const std::uint8_t* w, float* y, const MatmulTarget& target) {
+    std::memset(acc_, 0, static_cast<std::size_t>(rows_) * sizeof acc_[0]);
+    const std::uint8_t* previous = nullptr;
+    for (int b = 0; b < layout_.blocks(); ++b) {
+      const Int4Block block = layout_.block_at(b);
+      if (b % 2 == 0) {
+        multiply<0>(w, block, b);
+        if (b > 0) finish<1>(previous, b - 1);
+      } else {
+        multiply<1>(w, block, b);
+        finish<0>(previous, b - 1);
+      }
+      previous = w;
+      w += block.bytes;
+    }
+    const int last = layout_.blocks() - 1;
+    last % 2 == 0 ? finish<0>(previous, last) : finish<1>(previous, last);
+    for (int m = 0; m < rows_; ++m) {
+      float* out = y + (first_row_ + m) * target.stride;
+      const F32 value = load(acc_[m]);
+      store(out, target.store == Store::kAdd ? add(load(out), value) : value);
+    }
+  }
+
+ private:
+  /// Sums of set 0 are tiles 0 and 1, of set 1 tiles 2 and 3, for the two groups.
+  template <int kSet>
+  void multiply(const std::uint8_t* w, const Int4Block& block, int b) {
+    tile_zero<2 * kSet>();
+    if constexpr (kGroups > 1) tile_zero<2 * kSet + 1>();
+    const std::int8_t* x = x_.values_at(b, first_row_);
+    for (int k = 0; k < block.inputs; k += 64) {
+      std::uint8_t* bytes = bytes_[k / 64 % 4];
+      expand_inputs(w, block, k, bytes);
+      tile_load<4>(x + k, Int8Rows::kStride);
+      tile_load<6>(bytes, 64);
+      tile_multiply_bytes<2 * kSet, 4, 6>();
+      if constexpr (kGroups > 1) {
+        tile_load<5>(x + group_rows_ * Int8Rows::kStride + k, Int8Rows::kStride);
+        tile_multiply_bytes<2 * kSet + 1, 5, 6>();
       }
     }
   }
-  if (block.inputs % 64 != 0) std::memset(out.bytes + block.inputs * 16, 0, 512);  // the second half of the last tile
-  factors.zero_pairs = ceil_div(block.groups, 2);
-  std::uint16_t halves[16];
-  std::memcpy(halves, w + block.scale_offset, sizeof halves);
-  factors.scale = load_half(halves).v;
-}
+
+  template <int kSet>
+  void finish(const std::uint8_t* w, int b) {
+    tile_store<2 * kSet>(dots_[0], 64);
+    if constexpr (kGroups > 1) tile_store<2 * kSet + 1>(dots_[1], 64);
+    const Int4Block block = layout_.block_at(b);
+    const Int4Zeros zeros(w, block);
+    const __m512 scale = int4_scale(w, block);
+    for (int g = 0; g < kGroups; ++g) {
+      const int from = g * group_rows_, count = std::min(group_rows_, rows_ - from);
+      int4_accumulate(dots_[g], zeros, scale, x_, b, first_row_ + from, count, acc_[from], 16);
+    }
+  }
+
+  const Int4Layout& layout_;
+  const Int8Rows& x_;
+  std::int64_t first_row_;
+  int rows_;
+  int group_rows_;
+  alignas(64) std::uint8_t bytes_[4][64 * 16];
+  alignas(64) std::int32_t dots_[kGroups][kTileRows][16];
+  alignas(64) float acc_[kGroups * kTileRows][16];
+};
+
+/// One block of one tile of outputs, unpacked, for many rows.
+struct ExpandedBlock {
+  alignas(64) std::uint8_t bytes[Int4Layout::kMaxBlock * 16];
+
+  void expand(const std::uint8_t* w, const Int4Block& block) {
+    for (int k = 0; k < block.inputs; k += 64) expand_inputs(w, block, k, bytes + k * 16);
+  }
+};
 
 /// Starts the dot products of one group of rows with one block of one or two tiles of outputs, in one of two sets of
-/// tiles. Tile numbers are part of the instruction, hence the two branches.
-template <int kColumns>
-inline void int4_multiply(const std::int8_t* x, std::int64_t stride, const ExpandedBytes* w, int inputs, int set) {
-  tile_barrier();
-  if (set == 0) {
-    _tile_zero(0);
-    if constexpr (kColumns > 1) _tile_zero(1);
-    for (int k = 0; k < inputs; k += 64) {
-      _tile_loadd(4, x + k, stride);
-      _tile_loadd(6, w[0].bytes + k * 16, 64);
-      _tile_dpbsud(0, 4, 6);
-      if constexpr (kColumns > 1) {
-        _tile_loadd(7, w[1].bytes + k * 16, 64);
-        _tile_dpbsud(1, 4, 7);
-      }
-    }
-  } else {
-    _tile_zero(2);
-    if constexpr (kColumns > 1) _tile_zero(3);
-    for (int k = 0; k < inputs; k += 64) {
-      _tile_loadd(5, x + k, stride);
-      _tile_loadd(6, w[0].bytes + k * 16, 64);
-      _tile_dpbsud(2, 5, 6);
-      if constexpr (kColumns > 1) {
-        _tile_loadd(7, w[1].bytes + k * 16, 64);
-        _tile_dpbsud(3, 5, 7);
-      }
+/// tiles. Tile numbers are part of the instruction, hence the template.
+template <int kColumns, int kSet>
+inline void int4_multiply(const std::int8_t* x, const ExpandedBlock* w, int inputs) {
+  tile_zero<2 * kSet>();
+  if constexpr (kColumns > 1) tile_zero<2 * kSet + 1>();
+  for (int k = 0; k < inputs; k += 64) {
+    tile_load<4 + kSet>(x + k, Int8Rows::kStride);
+    tile_load<6>(w[0].bytes + k * 16, 64);
+    tile_multiply_bytes<2 * kSet, 4 + kSet, 6>();
+    if constexpr (kColumns > 1) {
+      tile_load<7>(w[1].bytes + k * 16, 64);
+      tile_multiply_bytes<2 * kSet + 1, 4 + kSet, 7>();
     }
   }
 }
@@ -145,51 +212,44 @@ class Int4Pass {
   }
 
  private:
+  /// Only the last block may be shorter.
+  const std::uint8_t* block_bytes(int b, int c) const {
+    return w_ + c * layout_.tile_bytes() + std::int64_t{b} * layout_.block_at(0).bytes;
+  }
+
   void expand(int b) {
-    const Int4Block block = layout_.block_at(b);
-    const std::int64_t offset = std::int64_t{b} * layout_.block_at(0).bytes;  // only the last block may be shorter
-    for (int c = 0; c < kColumns; ++c) {
-      expand_block(w_ + offset + c * layout_.tile_bytes(), block, bytes_[b % 2][c], factors_[b % 3][c]);
-    }
+    for (int c = 0; c < kColumns; ++c) expanded_[b % 2][c].expand(block_bytes(b, c), layout_.block_at(b));
   }
 
   void multiply(std::int64_t row, int b, int set) {
-    const std::int8_t* values = x_.values + row * x_.value_stride + std::int64_t{b} * layout_.block();
-    int4_multiply<kColumns>(values, x_.value_stride, bytes_[b % 2], layout_.block_at(b).inputs, set);
+    const int inputs = layout_.block_at(b).inputs;
+    if (set == 0) {
+      int4_multiply<kColumns, 0>(x_.values_at(b, row), expanded_[b % 2], inputs);
+    } else {
+      int4_multiply<kColumns, 1>(x_.values_at(b, row), expanded_[b % 2], inputs);
+    }
   }
 
-  /// acc = fma(float(dot - zeros), scale of the weights * scale of the row, acc)
   void finish(const Int4Item& item, std::int64_t first_row) {
     if (item.set == 0) {
-      _tile_stored(0, dots_[0], 64);
-      if constexpr (kColumns > 1) _tile_stored(1, dots_[1], 64);
+      tile_store<0>(dots_[0], 64);
+      if constexpr (kColumns > 1) tile_store<1>(dots_[1], 64);
     } else {
-      _tile_stored(2, dots_[0], 64);
-      if constexpr (kColumns > 1) _tile_stored(3, dots_[1], 64);
+      tile_store<2>(dots_[0], 64);
+      if constexpr (kColumns > 1) tile_store<3>(dots_[1], 64);
     }
-    tile_barrier();
-    const std::int64_t row = first_row + item.first_row;
+    const Int4Block block = layout_.block_at(item.block);
     for (int c = 0; c < kColumns; ++c) {
-      const BlockFactors factors = factors_[item.block % 3][c];
-      const std::int16_t* sums = x_.sums + row * x_.sum_stride + std::int64_t{item.block} * layout_.sums_per_block();
-      const float* scales = x_.scales + row * x_.scale_stride + item.block;
-      for (int m = 0; m < item.rows; ++m, sums += x_.sum_stride, scales += x_.scale_stride) {
-        __m512i dot = _mm512_load_si512(dots_[c][m]);
-        for (int pair = 0; pair < factors.zero_pairs; ++pair) {
-          dot = _mm512_dpwssd_epi32(dot, factors.zeros[pair], broadcast_dword(sums + 2 * pair));
-        }
-        const __m512 factor = _mm512_mul_ps(factors.scale, _mm512_set1_ps(*scales));
-        float* acc = &acc_[item.first_row + m][c * 16];
-        _mm512_store_ps(acc, _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), factor, _mm512_load_ps(acc)));
-      }
+      const std::uint8_t* w = block_bytes(item.block, c);
+      int4_accumulate(dots_[c], Int4Zeros(w, block), int4_scale(w, block), x_, item.block, first_row + item.first_row,
+                      item.rows, &acc_[item.first_row][c * 16], kColumns * 16);
     }
   }
 
   const std::uint8_t* w_;
   const Int4Layout& layout_;
   const Int8Rows& x_;
-  alignas(64) ExpandedBytes bytes_[2][kColumns];   // of the block in the tiles and of the next
-  alignas(64) BlockFactors factors_[3][kColumns];  // of the block before as well
+  ExpandedBlock expanded_[2][kColumns];  // of the block in the tiles and of the next
   alignas(64) std::int32_t dots_[kColumns][kTileRows][16];
   alignas(64) float acc_[kPassRows][kColumns * 16];
 };
@@ -197,18 +257,25 @@ class Int4Pass {
 inline void amx_matmul_int4(const std::uint8_t* w, const Int4Layout& layout, const Int8Rows& x, int rows,
                             const MatmulTarget& target) {
   // Measured on Sapphire Rapids: below this the unpacking to memory costs more than the multiplications save.
-  constexpr int kFewRows = 4;
-  if (rows <= kFewRows) return matmul_int4(w, layout, x, rows, target);
+  constexpr int kVectorRows = 4;
+  if (rows <= kVectorRows) return matmul_int4(w, layout, x, rows, target);
   for (int first = 0; first < rows; first += kPassRows) {
     const int count = std::min(kPassRows, rows - first), group = rows_of_group(count);
     const TileScope scope(group);
     std::int64_t tile = target.first_tile;
+    const auto weights = [&] { return w + tile * layout.tile_bytes(); };
+    const auto out = [&] { return target.y + tile * 16; };
+    if (count <= kTileRows) {
+      Int4FewRows<1> few(layout, x, first, count, group);
+      for (; tile < target.last_tile; ++tile) few.run(weights(), out(), target);
+    } else if (count <= 2 * kTileRows) {
+      Int4FewRows<2> few(layout, x, first, count, group);
+      for (; tile < target.last_tile; ++tile) few.run(weights(), out(), target);
+    }
     for (; tile + 2 <= target.last_tile; tile += 2) {
-      Int4Pass<2>(w + tile * layout.tile_bytes(), layout, x).run(first, count, group, target.y + tile * 16, target);
+      Int4Pass<2>(weights(), layout, x).run(first, count, group, out(), target);
     }
-    if (tile < target.last_tile) {
-      Int4Pass<1>(w + tile * layout.tile_bytes(), layout, x).run(first, count, group, target.y + tile * 16, target);
-    }
+    if (tile < target.last_tile) Int4Pass<1>(weights(), layout, x).run(first, count, group, out(), target);
   }
 }
 
@@ -220,16 +287,15 @@ struct alignas(64) TileSums {
 };
 
 template <int kColumns, int kGroups>
-inline void bf16_tiles(const bfloat16* x, std::int64_t stride, int group_rows, const bfloat16* w,
-                       const Bf16Layout& layout, TileSums& sums) {
+inline void bf16_tiles(const Bf16Rows& x, std::int64_t row, int group_rows, const bfloat16* w, const Bf16Layout& layout,
+                       TileSums& sums) {
   constexpr int kAhead = 8192;  // bytes, of each column
-  _tile_zero(0);
-  if constexpr (kColumns > 1) _tile_zero(1);
+  tile_zero<0>();
+  if constexpr (kColumns > 1) tile_zero<1>();
   if constexpr (kGroups > 1) {
-    _tile_zero(2);
-    if constexpr (kColumns > 1) _tile_zero(3);
+    tile_zero<2>();
+    if constexpr (kColumns > 1) tile_zero<3>();
   }
-  tile_barrier();
   for (std::int64_t k = 0; k < layout.inputs; k += Bf16Layout::kBlock) {
     const bfloat16* weights = w + k * Bf16Layout::kOutputs;
     for (int c = 0; c < kColumns; ++c) {
@@ -237,26 +303,26 @@ inline void bf16_tiles(const bfloat16* x, std::int64_t stride, int group_rows, c
         prefetch(reinterpret_cast<const char*>(weights + c * layout.tile_size()) + kAhead + 64 * line);
       }
     }
-    _tile_loadd(4, x + k, stride * 2);
-    _tile_loadd(6, weights, 64);
-    _tile_dpbf16ps(0, 4, 6);
+    const bfloat16* values = x.halves_at(k / Bf16Layout::kBlock, row);
+    tile_load<4>(values, 64);
+    tile_load<6>(weights, 64);
+    tile_multiply_bf16<0, 4, 6>();
     if constexpr (kColumns > 1) {
-      _tile_loadd(7, weights + layout.tile_size(), 64);
-      _tile_dpbf16ps(1, 4, 7);
+      tile_load<7>(weights + layout.tile_size(), 64);
+      tile_multiply_bf16<1, 4, 7>();
     }
     if constexpr (kGroups > 1) {
-      _tile_loadd(5, x + group_rows * stride + k, stride * 2);
-      _tile_dpbf16ps(2, 5, 6);
-      if constexpr (kColumns > 1) _tile_dpbf16ps(3, 5, 7);
+      tile_load<5>(values + group_rows * Bf16Layout::kBlock, 64);
+      tile_multiply_bf16<2, 5, 6>();
+      if constexpr (kColumns > 1) tile_multiply_bf16<3, 5, 7>();
     }
   }
-  _tile_stored(0, sums.values[0][0], 64);
-  if constexpr (kColumns > 1) _tile_stored(1, sums.values[0][1], 64);
+  tile_store<0>(sums.values[0][0], 64);
+  if constexpr (kColumns > 1) tile_store<1>(sums.values[0][1], 64);
   if constexpr (kGroups > 1) {
-    _tile_stored(2, sums.values[1][0], 64);
-    if constexpr (kColumns > 1) _tile_stored(3, sums.values[1][1], 64);
+    tile_store<2>(sums.values[1][0], 64);
+    if constexpr (kColumns > 1) tile_store<3>(sums.values[1][1], 64);
   }
-  tile_barrier();
 }
 
 template <int kColumns>
@@ -264,12 +330,11 @@ inline void bf16_pass(const bfloat16* w, const Bf16Layout& layout, const Bf16Row
                       int group_rows, float* y, const MatmulTarget& target) {
   TileSums sums;
   for (int m = 0; m < rows; m += 2 * group_rows) {
-    const bfloat16* values = x.halves + (first_row + m) * x.stride;
     const int groups = rows - m > group_rows ? 2 : 1;
     if (groups == 2) {
-      bf16_tiles<kColumns, 2>(values, x.stride, group_rows, w, layout, sums);
+      bf16_tiles<kColumns, 2>(x, first_row + m, group_rows, w, layout, sums);
     } else {
-      bf16_tiles<kColumns, 1>(values, x.stride, group_rows, w, layout, sums);
+      bf16_tiles<kColumns, 1>(x, first_row + m, group_rows, w, layout, sums);
     }
     for (int g = 0; g < groups; ++g) {
       const int from = m + g * group_rows;
@@ -286,8 +351,8 @@ inline void bf16_pass(const bfloat16* w, const Bf16Layout& layout, const Bf16Row
 
 inline void amx_matmul_bf16(const bfloat16* w, const Bf16Layout& layout, const Bf16Rows& x, int rows,
                             const MatmulTarget& target) {
-  constexpr int kFewRows = 3;  // as above
-  if (rows <= kFewRows) return matmul_bf16(w, layout, x, rows, target);
+  constexpr int kVectorRows = 3;  // as above
+  if (rows <= kVectorRows) return matmul_bf16(w, layout, x, rows, target);
   for (int first = 0; first < rows; first += kPassRows) {
     const int count = std::min(kPassRows, rows - first);
     const TileScope scope(rows_of_group(count));

@@ -43,32 +43,33 @@ inline void rotate(float* head, const float* cos, const float* sin, std::int64_t
 }
 
 inline void round_bf16_row(const float* x, std::int64_t n, const Bf16Rows& out, std::int64_t row) {
-  float* values = out.values + row * out.stride;
-  bfloat16* halves = out.halves + row * out.stride;
-  for (std::int64_t i = 0; i < n; i += 16) {
-    const F32 rounded = round_bf16(load(x + i));
-    store(values + i, rounded);
-    store_bf16(halves + i, rounded);
+  for (std::int64_t b = 0; b * Bf16Layout::kBlock < n; ++b, x += Bf16Layout::kBlock) {
+    float* values = out.values_at(b, row);
+    bfloat16* halves = out.halves_at(b, row);
+    for (int i = 0; i < Bf16Layout::kBlock; i += 16) {
+      const F32 rounded = round_bf16(load(x + i));
+      store(values + i, rounded);
+      store_bf16(halves + i, rounded);
+    }
   }
 }
 
 inline void quantize_int8(const float* x, const Int4Layout& layout, const Int8Rows& out, std::int64_t row) {
   // Below this the reciprocal would overflow; such a block cannot matter beside any other.
   constexpr float kTiny = 1e-30f;
-  std::int8_t* values = out.values + row * out.value_stride;
-  std::int16_t* sums = out.sums + row * out.sum_stride;
-  for (int b = 0; b < layout.blocks(); ++b, sums += layout.sums_per_block()) {
+  for (int b = 0; b < layout.blocks(); ++b) {
     const Int4Block block = layout.block_at(b);
     const float* from = x + std::int64_t{b} * layout.block();
-    std::int8_t* to = values + std::int64_t{b} * layout.block();
+    std::int8_t* to = out.values_at(b, row);
+    std::int16_t* sums = out.sums_at(b, row);
     F32 largest = set1(0.0f);
     for (int i = 0; i < block.inputs; i += 16) largest = max(abs(load(from + i)), largest);
     const float amax = reduce_max(largest);
     const bool zero = amax < kTiny;
-    out.scales[row * out.scale_stride + b] = zero ? 0.0f : amax / 127.0f;
+    *out.scales_at(b, row) = zero ? 0.0f : amax / 127.0f;
     const F32 inverse = set1(zero ? 0.0f : 127.0f / amax);
     for (int i = 0; i < block.inputs; i += 16) store_int8(to + i, to_int(mul(load(from + i), inverse)));
-    for (int g = 0; g < layout.sums_per_block(); ++g) {
+    for (int g = 0; g < Int8Rows::kSums; ++g) {
       const int first = g * block.group;
       const int last = std::min(first + block.group, block.inputs);
       int sum = 0;

@@ -12,7 +12,7 @@
 
 namespace kwker {
 
-/// Rows past the last that kernels may read: a tile is 16 rows high, and its last step may reach into the next row.
+/// Rows past the last that kernels may read: a tile is 16 rows high.
 constexpr std::int64_t kReadableRows = 16;
 
 /// bfloat16 weights and activations, fp32 sums.
@@ -27,11 +27,12 @@ struct BFloat16 {
    public:
     Rows() = default;
     Rows(std::int64_t inputs, int /*group*/, std::int64_t rows)
-        : values_(static_cast<std::size_t>(inputs * rows)),
-          halves_(static_cast<std::size_t>(inputs * (rows + kReadableRows))),
-          view_{values_.data(), halves_.data(), inputs} {}
+        : inputs_(inputs),
+          values_(static_cast<std::size_t>(inputs * rows)),
+          halves_(static_cast<std::size_t>(inputs * rows + kReadableRows * Bf16Layout::kBlock)),
+          view_{values_.data(), halves_.data(), rows} {}
     void set(const KernelTable& kernels, std::int64_t row, const float* x) {
-      kernels.round_bf16(x, view_.stride, view_, row);
+      kernels.round_bf16(x, inputs_, view_, row);
     }
     const Bf16Rows& view() const { return view_; }
     void multiply(const KernelTable& kernels, const Matrix& matrix, int rows, const MatmulTarget& target) const {
@@ -39,6 +40,7 @@ struct BFloat16 {
     }
 
    private:
+    std::int64_t inputs_ = 0;
     AlignedBuffer<float> values_;
     AlignedBuffer<bfloat16> halves_;
     Bf16Rows view_;
@@ -57,16 +59,10 @@ struct Int4 {
     Rows() = default;
     Rows(std::int64_t inputs, int group, std::int64_t rows)
         : layout_(Int4Layout::kOutputs, inputs, group),
-          values_(static_cast<std::size_t>((rows + kReadableRows) * layout_.inputs())),
+          values_(static_cast<std::size_t>((rows * layout_.blocks() + kReadableRows) * Int8Rows::kStride)),
           scales_(static_cast<std::size_t>(rows * layout_.blocks())),
-          sums_(static_cast<std::size_t>(rows * layout_.blocks() * layout_.sums_per_block())) {
-      view_.values = values_.data();
-      view_.scales = scales_.data();
-      view_.sums = sums_.data();
-      view_.value_stride = layout_.inputs();
-      view_.scale_stride = layout_.blocks();
-      view_.sum_stride = layout_.blocks() * layout_.sums_per_block();
-    }
+          sums_(static_cast<std::size_t>(rows * layout_.blocks() * Int8Rows::kSums)),
+          view_{values_.data(), scales_.data(), sums_.data(), rows} {}
     void set(const KernelTable& kernels, std::int64_t row, const float* x) {
       kernels.quantize_int8(x, layout_, view_, row);
     }

@@ -11,8 +11,9 @@ struct Native {
   __m256 v;
 };
 constexpr int kNative = 8;
-/// 4 rows take 12 accumulators (acc, even, odd) of the 16 registers in the bf16 kernel.
-constexpr int kMaxRows = 4;
+/// What 16 registers hold: both halves of an accumulator for each row of int4, three accumulators for each row of bf16
+/// (acc, even, odd) and each query.
+constexpr int kInt4Rows = 4, kBf16Rows = 4, kQueriesAtOnce = 4;
 
 inline F32 set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 inline F32 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
@@ -99,52 +100,76 @@ inline __m256i broadcast_dword(const void* p) {
   return _mm256_set1_epi32(value);
 }
 
-/// 8 of the 16 outputs. Scaled bytes would saturate in maddubs (240 * 127 * 2), plain nibbles do not: a pair is at
-/// most 3,810 and the eight pairs that meet in a 16-bit lane over 32 inputs 30,480. The sub-scale comes afterwards.
+/// The same two groups of 8 outputs.
+struct Int4Meta {
+  __m256i scales;  // lanes are outputs; the halves of a lane are the two groups
+  __m256i zeros;
+
+  explicit Int4Meta(const std::uint8_t* meta) {
+    const __m256i words = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(meta)));
+    scales = _mm256_add_epi16(_mm256_and_si256(words, _mm256_set1_epi16(15)), _mm256_set1_epi16(1));
+    zeros = _mm256_srli_epi16(words, 4);
+  }
+  /// What a zero-point subtracts per unit of activation: sub-scale times zero-point.
+  __m256i products() const { return _mm256_mullo_epi16(scales, zeros); }
+  /// The sub-scale of one of the two groups in both halves of each lane.
+  __m256i scale_pairs(int which) const {
+    const __m256i one =
+        which == 0 ? _mm256_and_si256(scales, _mm256_set1_epi32(0xffff)) : _mm256_srli_epi32(scales, 16);
+    return _mm256_or_si256(one, _mm256_slli_epi32(one, 16));
+  }
+};
+
+/// Ends an expression: GCC would turn a chain of integer sums into a tree, whose terms do not fit into the registers.
+inline void keep_in_register(__m256i& x) { __asm__("" : "+x"(x)); }
+
+/// Scaled bytes would saturate in maddubs (240 * 127 * 2), plain nibbles do not: a pair is at most 3,810 and the eight
+/// pairs that meet in a 16-bit lane over 32 inputs 30,480. The sub-scale comes afterwards.
 template <int kRows>
-inline void int4_half_dot(const std::uint8_t* w, const std::uint8_t* meta, const Int4Block& block, const Int8Block* x,
-                          __m256i* sums) {
+inline void int4_block_dot(const std::uint8_t* w, const Int4Block& block, const std::int8_t* x,
+                           const std::int16_t* x_sums, I32* sums) {
   constexpr int kAhead = 6144;  // as on AVX-512
   const __m256i low = _mm256_set1_epi8(15);
-  for (int m = 0; m < kRows; ++m) sums[m] = _mm256_setzero_si256();
+  for (int m = 0; m < kRows; ++m) sums[m].a = sums[m].b = _mm256_setzero_si256();
   int k = 0;
   for (int g = 0; g < block.groups; ++g) {
-    // Lanes are outputs; the halves of a lane are the two groups of a pair.
-    const __m256i words = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(meta + g / 2 * 32)));
-    const __m256i scales = _mm256_add_epi16(_mm256_and_si256(words, _mm256_set1_epi16(15)), _mm256_set1_epi16(1));
+    const std::uint8_t* meta = w + block.meta_offset + g / 2 * 32;
+    const Int4Meta meta_a(meta), meta_b(meta + 16);
     if (g % 2 == 0) {
-      const __m256i products = _mm256_mullo_epi16(scales, _mm256_srli_epi16(words, 4));
+      const __m256i products_a = meta_a.products(), products_b = meta_b.products();
       for (int m = 0; m < kRows; ++m) {
-        sums[m] = _mm256_sub_epi32(sums[m], _mm256_madd_epi16(products, broadcast_dword(x[m].sums + g)));
+        const __m256i group_sums = broadcast_dword(x_sums + m * Int8Rows::kSums + g);
+        sums[m].a = _mm256_sub_epi32(sums[m].a, _mm256_madd_epi16(products_a, group_sums));
+        sums[m].b = _mm256_sub_epi32(sums[m].b, _mm256_madd_epi16(products_b, group_sums));
       }
     }
-    __m256i scale = g % 2 == 0 ? _mm256_and_si256(scales, _mm256_set1_epi32(0xffff)) : _mm256_srli_epi32(scales, 16);
-    scale = _mm256_or_si256(scale, _mm256_slli_epi32(scale, 16));
+    const __m256i scale_a = meta_a.scale_pairs(g % 2), scale_b = meta_b.scale_pairs(g % 2);
     for (const int end = std::min(k + block.group, block.inputs); k < end; k += 32) {
       const std::uint8_t* nibbles = w + k * 8;
-      __m256i pairs[kRows];
-      for (int m = 0; m < kRows; ++m) pairs[m] = _mm256_setzero_si256();
+      __m256i pairs_a[kRows], pairs_b[kRows];
+      for (int m = 0; m < kRows; ++m) pairs_a[m] = pairs_b[m] = _mm256_setzero_si256();
       for (int j = 0; j < 4; ++j) {
         prefetch(nibbles + 64 * j + kAhead);
-        const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(nibbles + 64 * j));
-        const __m256i first = _mm256_and_si256(bytes, low);
-        const __m256i second = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), low);
+        const __m256i bytes_a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(nibbles + 64 * j));
+        const __m256i bytes_b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(nibbles + 64 * j + 32));
+        const __m256i first_a = _mm256_and_si256(bytes_a, low), first_b = _mm256_and_si256(bytes_b, low);
+        const __m256i second_a = _mm256_and_si256(_mm256_srli_epi16(bytes_a, 4), low);
+        const __m256i second_b = _mm256_and_si256(_mm256_srli_epi16(bytes_b, 4), low);
         for (int m = 0; m < kRows; ++m) {
-          const std::int8_t* values = x[m].values + k + 8 * j;
-          pairs[m] = _mm256_add_epi16(pairs[m], _mm256_maddubs_epi16(first, broadcast_dword(values)));
-          pairs[m] = _mm256_add_epi16(pairs[m], _mm256_maddubs_epi16(second, broadcast_dword(values + 4)));
+          const std::int8_t* values = x + m * Int8Rows::kStride + k + 8 * j;
+          const __m256i first = broadcast_dword(values), second = broadcast_dword(values + 4);
+          pairs_a[m] = _mm256_add_epi16(pairs_a[m], _mm256_maddubs_epi16(first_a, first));
+          pairs_b[m] = _mm256_add_epi16(pairs_b[m], _mm256_maddubs_epi16(first_b, first));
+          pairs_a[m] = _mm256_add_epi16(pairs_a[m], _mm256_maddubs_epi16(second_a, second));
+          pairs_b[m] = _mm256_add_epi16(pairs_b[m], _mm256_maddubs_epi16(second_b, second));
+          keep_in_register(pairs_a[m]);
+          keep_in_register(pairs_b[m]);
         }
       }
-      for (int m = 0; m < kRows; ++m) sums[m] = _mm256_add_epi32(sums[m], _mm256_madd_epi16(pairs[m], scale));
+      for (int m = 0; m < kRows; ++m) {
+        sums[m].a = _mm256_add_epi32(sums[m].a, _mm256_madd_epi16(pairs_a[m], scale_a));
+        sums[m].b = _mm256_add_epi32(sums[m].b, _mm256_madd_epi16(pairs_b[m], scale_b));
+      }
     }
   }
-}
-
-template <int kRows>
-inline void int4_block_dot(const std::uint8_t* w, const Int4Block& block, const Int8Block* x, I32* sums) {
-  __m256i half[kRows];
-  int4_half_dot<kRows>(w, w + block.meta_offset, block, x, half);
-  for (int m = 0; m < kRows; ++m) sums[m].a = half[m];
-  int4_half_dot<kRows>(w + 32, w + block.meta_offset + 16, block, x, half);
-  for (int m = 0; m < kRows; ++m) sums[m].b = half[m];
 }

@@ -9,8 +9,9 @@ struct I32 {
 
 using Native = F32;
 constexpr int kNative = 16;
-/// 8 rows take 24 accumulators (acc, even, odd) of the 32 registers in the bf16 kernel.
-constexpr int kMaxRows = 8;
+/// What 32 registers hold: an accumulator for each row of int4, two for bf16 (sums over blocks may wait in memory),
+/// three for each query.
+constexpr int kInt4Rows = 16, kBf16Rows = 12, kQueriesAtOnce = 8;
 
 inline F32 set1(float x) { return {_mm512_set1_ps(x)}; }
 inline F32 load(const float* p) { return {_mm512_loadu_ps(p)}; }
@@ -112,23 +113,36 @@ inline __m512i broadcast_dword(const void* p) {
   return _mm512_set1_epi32(value);
 }
 
+/// -(s z) of the groups of a block, two in the halves of each lane: what a unit of activation adds.
+struct Int4Zeros {
+  __m512i pairs[Int4Layout::kMaxBlock / 64];
+  int count;
+
+  Int4Zeros(const std::uint8_t* w, const Int4Block& block) : count(ceil_div(block.groups, 2)) {
+    for (int i = 0; i < count; ++i) {
+      pairs[i] = _mm512_sub_epi16(_mm512_setzero_si512(), Int4Meta(w + block.meta_offset + 32 * i).products());
+    }
+  }
+  /// dot plus what the zero-points add to it, given a row's group sums.
+  __m512i add_to(__m512i dot, const std::int16_t* sums) const {
+    for (int i = 0; i < count; ++i) dot = _mm512_dpwssd_epi32(dot, pairs[i], broadcast_dword(sums + 2 * i));
+    return dot;
+  }
+};
+
 template <int kRows>
-inline void int4_block_dot(const std::uint8_t* w, const Int4Block& block, const Int8Block* x, I32* sums) {
+inline void int4_block_dot(const std::uint8_t* w, const Int4Block& block, const std::int8_t* x,
+                           const std::int16_t* x_sums, I32* sums) {
   // How far ahead of the multiplication weights are asked for: 6 KiB cover the latency of memory at its full speed.
   constexpr int kAhead = 6144;
   // The sub-scale can multiply the weights, which costs 8 multiplications per 32 inputs whatever the rows, or the sum
   // of a group, which costs 3 instructions a row. Both are exact.
   constexpr bool kScaleSums = kRows <= 2;
-  __m512i acc[kRows], zero[kRows];
-  for (int m = 0; m < kRows; ++m) acc[m] = zero[m] = _mm512_setzero_si512();
-  const std::uint8_t* meta_bytes = w + block.meta_offset;
+  __m512i acc[kRows];
+  for (int m = 0; m < kRows; ++m) acc[m] = _mm512_setzero_si512();
   int k = 0;
-  for (int g = 0; g < block.groups; ++g, meta_bytes += 16) {
-    const Int4Meta meta(g % 2 == 0 ? meta_bytes : meta_bytes - 16);
-    if (g % 2 == 0) {
-      const __m512i products = meta.products();
-      for (int m = 0; m < kRows; ++m) zero[m] = _mm512_dpwssd_epi32(zero[m], products, broadcast_dword(x[m].sums + g));
-    }
+  for (int g = 0; g < block.groups; ++g) {
+    const Int4Meta meta(w + block.meta_offset + g / 2 * 32);
     const __m512i scale = kScaleSums ? meta.scale_dwords(g % 2) : meta.scale_pairs(g % 2);
     __m512i sum[kRows];
     for (int m = 0; m < kRows; ++m) sum[m] = kScaleSums ? _mm512_setzero_si512() : acc[m];
@@ -145,8 +159,9 @@ inline void int4_block_dot(const std::uint8_t* w, const Int4Block& block, const 
           second = _mm512_mullo_epi16(second, scale);
         }
         for (int m = 0; m < kRows; ++m) {
-          sum[m] = _mm512_dpbusd_epi32(sum[m], first, broadcast_dword(x[m].values + k + 8 * j));
-          sum[m] = _mm512_dpbusd_epi32(sum[m], second, broadcast_dword(x[m].values + k + 8 * j + 4));
+          const std::int8_t* values = x + m * Int8Rows::kStride + k + 8 * j;
+          sum[m] = _mm512_dpbusd_epi32(sum[m], first, broadcast_dword(values));
+          sum[m] = _mm512_dpbusd_epi32(sum[m], second, broadcast_dword(values + 4));
         }
       }
     }
@@ -154,5 +169,6 @@ inline void int4_block_dot(const std::uint8_t* w, const Int4Block& block, const 
       acc[m] = kScaleSums ? _mm512_add_epi32(acc[m], _mm512_mullo_epi32(sum[m], scale)) : sum[m];
     }
   }
-  for (int m = 0; m < kRows; ++m) sums[m].v = _mm512_sub_epi32(acc[m], zero[m]);
+  const Int4Zeros zeros(w, block);
+  for (int m = 0; m < kRows; ++m) sums[m].v = zeros.add_to(acc[m], x_sums + m * Int8Rows::kSums);
 }

@@ -11,8 +11,8 @@ struct I32 {
 /// The widest vector of the machine, for kernels whose lanes are outputs and may be taken in any number at once.
 using Native = F32;
 constexpr int kNative = 16;
-/// Rows a matmul kernel keeps in registers.
-constexpr int kMaxRows = 4;
+/// Rows and queries that the kernels handle at once.
+constexpr int kInt4Rows = 4, kBf16Rows = 4, kQueriesAtOnce = 4;
 
 #define KWKER_EACH_LANE for (int i = 0; i < 16; ++i)
 
@@ -140,21 +140,22 @@ inline void prefetch(const void*) {}
 
 /// Exact dot products of one int4 block, [rows][16] -> sums; see kernels/int4.inl.hpp for the definition.
 template <int kRows>
-inline void int4_block_dot(const std::uint8_t* w, const Int4Block& block, const Int8Block* x, I32* sums) {
+inline void int4_block_dot(const std::uint8_t* w, const Int4Block& block, const std::int8_t* x,
+                           const std::int16_t* x_sums, I32* sums) {
   for (int m = 0; m < kRows; ++m) sums[m] = I32{};
   for (int k = 0; k < block.inputs; ++k) {
     const std::uint8_t* bytes = w + k / 32 * 256 + k % 32 / 8 * 64 + k % 4;
     const int shift = k % 8 < 4 ? 0 : 4;
     for (int i = 0; i < 16; ++i) {
       const int scaled = ((bytes[4 * i] >> shift) & 15) * int4_sub_scale(w[block.meta(k / block.group, i)]);
-      for (int m = 0; m < kRows; ++m) sums[m].lane[i] += scaled * x[m].values[k];
+      for (int m = 0; m < kRows; ++m) sums[m].lane[i] += scaled * x[m * Int8Rows::kStride + k];
     }
   }
   for (int g = 0; g < block.groups; ++g) {
     for (int i = 0; i < 16; ++i) {
       const std::uint8_t meta = w[block.meta(g, i)];
       const int zero = int4_sub_scale(meta) * int4_zero_point(meta);
-      for (int m = 0; m < kRows; ++m) sums[m].lane[i] -= zero * x[m].sums[g];
+      for (int m = 0; m < kRows; ++m) sums[m].lane[i] -= zero * x_sums[m * Int8Rows::kSums + g];
     }
   }
 }
