@@ -44,10 +44,9 @@ void KvCache::append(int slot, std::int64_t layer, std::int64_t head, std::int64
     keys[0] = to_bfloat16(key[d]);
     keys[1] = to_bfloat16(key[d + 1]);
   }
-  bfloat16* values = base + head_dim_ * capacity_ + position / 2 * 32 + position % 2;
-  for (std::int64_t d = 0; d < head_dim_; ++d) {
-    values[d / 16 * 16 * capacity_ + d % 16 * 2] = to_finite_bfloat16(value[d]);
-  }
+  bfloat16* values =
+      base + head_dim_ * capacity_ + position / 32 * 32 * head_dim_ + position % 32 / 2 * 32 + position % 2;
+  for (std::int64_t d = 0; d < head_dim_; ++d) values[d / 16 * 512 + d % 16 * 2] = to_finite_bfloat16(value[d]);
 }
 
 }  // namespace kwker

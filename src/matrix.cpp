@@ -1,12 +1,14 @@
 // Packing of weight matrices.
 #include "kwker/model/matrix.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
 
 #include "kwker/base/error.hpp"
+#include "kwker/base/round_up.hpp"
 #include "kwker/cpu/thread_pool.hpp"
 #include "kwker/quant/int4.hpp"
 
@@ -16,14 +18,15 @@ namespace {
 /// The largest magnitude that still rounds to a finite bfloat16.
 constexpr float kLargest = 3.3961775e38f;
 
-/// Calls pack(tile, row-reader) for every tile, on all threads; throws if a weight is not finite.
+/// Calls pack(output, row) for every output, on all threads, each tile on the thread whose part it is; throws if a
+/// weight is not finite.
 template <class Pack>
-void for_each_tile(const MatrixSource& source, std::int64_t tiles, const Pack& pack) {
+void for_each_output(const MatrixSource& source, std::int64_t tiles, std::int64_t tiles_at_once, const Pack& pack) {
   std::atomic<std::int64_t> bad_output{-1};  // an exception may not leave a parallel region
   parallel(0, [&](const Worker& worker) {
-    const auto [begin, end] = worker.part(tiles);
+    const auto [first_piece, last_piece] = worker.part(ceil_div(tiles, tiles_at_once));
     std::vector<float> row, scratch;
-    for (std::int64_t tile = begin; tile < end; ++tile) {
+    for (std::int64_t tile = first_piece * tiles_at_once; tile < std::min(tiles, last_piece * tiles_at_once); ++tile) {
       for (std::int64_t o = 0; o < 16; ++o) {
         const std::int64_t output = tile * 16 + o;
         if (output < static_cast<std::int64_t>(source.outputs.size())) {
@@ -67,7 +70,7 @@ void MatrixSource::read(std::int64_t output, std::vector<float>& row, std::vecto
 Bf16Matrix::Bf16Matrix(const MatrixSource& source)
     : layout_(static_cast<std::int64_t>(source.outputs.size()), source.inputs),
       data_(static_cast<std::size_t>(layout_.size())) {
-  for_each_tile(source, layout_.tiles(), [&](std::int64_t output, const std::vector<float>& row) {
+  for_each_output(source, layout_.tiles(), tiles_at_once(), [&](std::int64_t output, const std::vector<float>& row) {
     for (std::size_t k = 0; k < row.size(); ++k) {
       data_[static_cast<std::size_t>(layout_.offset(output, static_cast<std::int64_t>(k)))] = to_bfloat16(row[k]);
     }
@@ -83,7 +86,7 @@ void Bf16Matrix::read_row(std::int64_t output, float* row) const {
 Int4Matrix::Int4Matrix(const MatrixSource& source, int group)
     : layout_(static_cast<std::int64_t>(source.outputs.size()), source.inputs, group),
       data_(static_cast<std::size_t>(layout_.bytes())) {
-  for_each_tile(source, layout_.tiles(), [&](std::int64_t output, std::vector<float>& row) {
+  for_each_output(source, layout_.tiles(), tiles_at_once(), [&](std::int64_t output, std::vector<float>& row) {
     row.resize(static_cast<std::size_t>(layout_.inputs()), 0.0f);
     QuantizedBlock quantized;
     std::uint8_t* to = data_.data() + output / 16 * layout_.tile_bytes();

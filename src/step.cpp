@@ -6,25 +6,14 @@
 #include "kwker/base/round_up.hpp"
 #include "kwker/cpu/isa.hpp"
 #include "kwker/cpu/thread_pool.hpp"
+#include "kwker/model/attention_plan.hpp"
 #include "kwker/model/decoder.hpp"
 
 namespace kwker {
 namespace {
 
-/// Consecutive rows of one sequence.
-struct Run {
-  int sequence;
-  int first_row;
-  int rows;
-  int position;
-};
-
 /// Up to this many rows every thread prepares all of them for itself: that costs less than the barrier it spares.
 constexpr int kPrivateRows = 2;
-
-/// Rows of a run that one call of the attention kernel handles: few enough to share a long prompt among threads, many
-/// enough to read keys and values seldom.
-constexpr int kAttentionRows = 16;
 
 }  // namespace
 
@@ -43,6 +32,7 @@ struct Decoder<Precision>::Step {
   const KernelTable* kernels = nullptr;
   std::span<const Row> rows;
   std::vector<Run> runs;
+  AttentionPlan attention_plan;
   std::vector<int> wanted;  // rows whose logits are asked for
 
   std::int64_t capacity = 0;         // rows there is room for
@@ -71,6 +61,7 @@ struct Decoder<Precision>::Step {
     }
     const std::int64_t count = static_cast<std::int64_t>(rows.size());
     const ModelShape& shape = model.shape;
+    attention_plan = plan_attention(runs, shape.kv_heads, group(), new_threads);
     if (count > capacity || new_threads > threads) grow(std::max(count, capacity), std::max(new_threads, threads));
     if (static_cast<std::int64_t>(wanted.size()) > logits_capacity) {
       logits = AlignedBuffer<float>(wanted.size() * static_cast<std::size_t>(shape.vocab));
@@ -125,8 +116,9 @@ struct Decoder<Precision>::Step {
 
   void multiply(const Worker& worker, const Rows& inputs, const typename Precision::Matrix& matrix, int count, float* y,
                 std::int64_t stride, Store store) const {
-    const auto [first, last] = worker.part(matrix.layout().tiles());
-    inputs.multiply(*kernels, matrix, count, MatmulTarget{y, stride, store, first, last});
+    worker.share(matrix.layout().tiles(), matrix.tiles_at_once(), [&](std::int64_t first, std::int64_t last) {
+      inputs.multiply(*kernels, matrix, count, MatmulTarget{y, stride, store, first, last});
+    });
   }
 
   const float* normalised(const Worker& worker, const AlignedBuffer<float>& weight, int row) {
@@ -136,53 +128,61 @@ struct Decoder<Precision>::Step {
     return out;
   }
 
-  /// Rotates queries and keys and appends keys and values to the cache: a row of a run at a time.
-  void rotate_and_append(const Worker& worker, std::int64_t layer) {
+  int group() const { return static_cast<int>(model.shape.heads / model.shape.kv_heads); }
+
+  /// For one row and one key-value head: rotates the queries that share it and its key, appends key and value.
+  void rotate_and_append(std::int64_t layer, std::int64_t index, std::int64_t kv_head) {
     const ModelShape& shape = model.shape;
-    const auto [begin, end] = worker.part(static_cast<std::int64_t>(rows.size()));
-    for (std::int64_t i = begin; i < end; ++i) {
-      const Row& row = rows[static_cast<std::size_t>(i)];
-      float* heads = qkv.data() + i * shape.qkv;
-      for (std::int64_t head = 0; head < shape.heads + shape.kv_heads; ++head) {
-        kernels->rotate(heads + head * shape.head_dim, rope.cos(row.position), rope.sin(row.position), rope.half());
-      }
-      const float* keys = heads + shape.queries;
-      const float* values = keys + shape.kv_heads * shape.head_dim;
-      for (std::int64_t head = 0; head < shape.kv_heads; ++head) {
-        cache.append(row.sequence, layer, head, row.position, keys + head * shape.head_dim,
-                     values + head * shape.head_dim);
-      }
-    }
+    const Row& row = rows[static_cast<std::size_t>(index)];
+    const auto rotate = [&](float* head) {
+      kernels->rotate(head, rope.cos(row.position), rope.sin(row.position), rope.half());
+    };
+    float* queries = qkv.data() + index * shape.qkv + kv_head * group() * shape.head_dim;
+    for (int i = 0; i < group(); ++i) rotate(queries + i * shape.head_dim);
+    float* key = qkv.data() + index * shape.qkv + shape.queries + kv_head * shape.head_dim;
+    rotate(key);
+    cache.append(row.sequence, layer, kv_head, row.position, key, key + shape.kv_heads * shape.head_dim);
   }
 
-  /// Deals (run, rows, key-value head) out to the threads in turn: neighbours see about as many positions.
-  void attend(const Worker& worker, std::int64_t layer) {
+  void attend(const Worker& worker, std::int64_t layer, const AttentionPart& part, const void* next) {
     const ModelShape& shape = model.shape;
-    const int group = static_cast<int>(shape.heads / shape.kv_heads);
-    int turn = 0;
-    for (const Run& run : runs) {
-      for (int first = 0; first < run.rows; first += kAttentionRows) {
-        for (std::int64_t head = 0; head < shape.kv_heads; ++head, ++turn) {
-          if (turn % worker.count() != worker.index()) continue;
-          AttentionArgs args;
-          const std::int64_t row = run.first_row + first;
-          args.queries = qkv.data() + row * shape.qkv + head * group * shape.head_dim;
-          args.query_stride = shape.qkv;
-          args.keys = cache.keys(run.sequence, layer, head);
-          args.values = cache.values(run.sequence, layer, head);
-          args.capacity = cache.capacity();
-          args.rows = std::min(kAttentionRows, run.rows - first);
-          args.position = run.position + first;
-          args.window = static_cast<int>(std::min<std::int64_t>(model.config.sliding_window, 1 << 30));
-          args.group = group;
-          args.head_dim = static_cast<int>(shape.head_dim);
-          args.scale = attention_scale;
-          args.out = attention.data() + row * shape.queries + head * group * shape.head_dim;
-          args.out_stride = shape.queries;
-          args.scratch = score_scratch[static_cast<std::size_t>(worker.index())].data();
-          kernels->attention(args);
-        }
+    const Run& run = runs[static_cast<std::size_t>(part.run)];
+    const std::int64_t row = run.first_row + part.first_row, column = part.kv_head * group() * shape.head_dim;
+    AttentionArgs args;
+    args.queries = qkv.data() + row * shape.qkv + column;
+    args.query_stride = shape.qkv;
+    args.keys = cache.keys(run.sequence, layer, part.kv_head);
+    args.values = cache.values(run.sequence, layer, part.kv_head);
+    args.next = next;
+    args.first_query = part.first_query;
+    args.last_query = part.last_query;
+    args.position = run.position + part.first_row;
+    args.window = static_cast<int>(std::min<std::int64_t>(model.config.sliding_window, 1 << 30));
+    args.group = group();
+    args.head_dim = static_cast<int>(shape.head_dim);
+    args.scale = attention_scale;
+    args.out = attention.data() + row * shape.queries + column;
+    args.out_stride = shape.queries;
+    args.scratch = score_scratch[static_cast<std::size_t>(worker.index())].data();
+    kernels->attention(args);
+  }
+
+  void run_attention(const Worker& worker, std::int64_t layer) {
+    if (!attention_plan.self_contained) {
+      const std::int64_t kv_heads = model.shape.kv_heads;
+      const auto [begin, end] = worker.part(static_cast<std::int64_t>(rows.size()) * kv_heads);
+      for (std::int64_t i = begin; i < end; ++i) rotate_and_append(layer, i / kv_heads, i % kv_heads);
+      worker.barrier();
+    }
+    const auto& parts = attention_plan.threads[static_cast<std::size_t>(worker.index())];
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const AttentionPart& part = parts[i];
+      if (attention_plan.self_contained) {
+        const int first_row = runs[static_cast<std::size_t>(part.run)].first_row;
+        for (int row = 0; row < part.rows; ++row) rotate_and_append(layer, first_row + row, part.kv_head);
       }
+      const AttentionPart& next = parts[std::min(i + 1, parts.size() - 1)];
+      attend(worker, layer, part, cache.keys(runs[static_cast<std::size_t>(next.run)].sequence, layer, next.kv_head));
     }
   }
 
@@ -195,9 +195,7 @@ struct Decoder<Precision>::Step {
                                             [&](int row) { return normalised(worker, layer.attention_norm, row); });
     multiply(worker, attention_in, layer.qkv, count, qkv.data(), shape.qkv, Store::kSet);
     worker.barrier();
-    rotate_and_append(worker, index);
-    worker.barrier();
-    attend(worker, index);
+    run_attention(worker, index);
     worker.barrier();
     const Rows& attended =
         prepare_rows(worker, from_attention, count, [&](int row) { return attention.data() + row * shape.queries; });
@@ -206,13 +204,14 @@ struct Decoder<Precision>::Step {
 
     const Rows& mlp_in =
         prepare_rows(worker, from_hidden, count, [&](int row) { return normalised(worker, layer.mlp_norm, row); });
-    const auto [first, last] = worker.part(shape.mlp_runs);
-    mlp_in.multiply(*kernels, layer.gate_up, count,
-                    MatmulTarget{gate_up.data(), shape.mlp_runs * 32, Store::kSet, 2 * first, 2 * last});
-    for (int row = 0; row < count; ++row) {
-      kernels->swiglu(gate_up.data() + row * shape.mlp_runs * 32 + first * 32, last - first,
-                      activation.data() + row * shape.intermediate + first * 16);
-    }
+    const std::int64_t width = shape.mlp_runs * 32;
+    worker.share(2 * shape.mlp_runs, layer.gate_up.tiles_at_once(), [&](std::int64_t first, std::int64_t last) {
+      mlp_in.multiply(*kernels, layer.gate_up, count, MatmulTarget{gate_up.data(), width, Store::kSet, first, last});
+      for (int row = 0; row < count; ++row) {
+        kernels->swiglu(gate_up.data() + row * width + first * 16, (last - first) / 2,
+                        activation.data() + row * shape.intermediate + first * 8);
+      }
+    });
     worker.barrier();
     const Rows& activated = prepare_rows(worker, from_activation, count,
                                          [&](int row) { return activation.data() + row * shape.intermediate; });

@@ -50,6 +50,8 @@ class Pool {
     body_ = &body;
     count_ = threads;
     arrived_.store(0, std::memory_order_relaxed);
+    if (threads > static_cast<int>(claims_.size())) claims_ = std::vector<Claims>(static_cast<std::size_t>(threads));
+    for (Claims& claims : claims_) claims.taken[0] = claims.taken[1] = 0;
     if (threads > 1) {
       generation_.fetch_add(1, std::memory_order_release);
       generation_.notify_all();
@@ -75,7 +77,21 @@ class Pool {
     }
   }
 
+  /// In the share after this one the other set is used. Nobody uses it now: the barrier since the last share has seen
+  /// to that, and the one before the next share will let everybody see the zero.
+  void begin_share(int index, int share) {
+    claims_[static_cast<std::size_t>(index)].taken[(share + 1) % 2].store(0, std::memory_order_relaxed);
+  }
+  std::int64_t claim(int owner, int share) {
+    return claims_[static_cast<std::size_t>(owner)].taken[share % 2].fetch_add(1, std::memory_order_relaxed);
+  }
+
  private:
+  /// How many pieces of a thread's part were taken, for the current and for the next share.
+  struct alignas(64) Claims {
+    std::atomic<std::int64_t> taken[2];
+  };
+
   void resize(int helpers) {
     stop_ = true;
     generation_.fetch_add(1, std::memory_order_release);
@@ -101,6 +117,7 @@ class Pool {
   std::mutex region_;
   const int cpus_ = usable_cpus();
   std::vector<std::thread> helpers_;
+  std::vector<Claims> claims_;
   const std::function<void(const Worker&)>* body_ = nullptr;
   int count_ = 1;
   int spins_ = kSpins;
@@ -142,6 +159,10 @@ void set_num_threads(int n) {
 void Worker::barrier() const {
   if (count_ > 1) pool().barrier();
 }
+
+void Worker::begin_share() const { pool().begin_share(index_, ++shares_); }
+
+std::int64_t Worker::claim(int owner) const { return pool().claim(owner, shares_); }
 
 void parallel(int threads, const std::function<void(const Worker&)>& body) {
   pool().run(threads > 0 ? threads : num_threads(), body);

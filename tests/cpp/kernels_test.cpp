@@ -297,8 +297,7 @@ class AttentionCase {
     args.query_stride = args.out_stride = static_cast<std::int64_t>(width);
     args.keys = cache_.keys(0, 0, 0);
     args.values = cache_.values(0, 0, 0);
-    args.capacity = cache_.capacity();
-    args.rows = rows;
+    args.last_query = rows * group_;
     args.position = position;
     args.group = group_;
     args.head_dim = head_dim_;

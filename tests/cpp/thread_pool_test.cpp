@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <xmmintrin.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -57,6 +58,54 @@ TEST(ThreadPool, PartsCoverEverythingOnce) {
       EXPECT_EQ(next, n);
     }
   }
+}
+
+TEST(ThreadPool, SharesGiveEveryPieceOnceAndOwnPartsFirst) {
+  for (const int threads : {1, 2, 3, 7}) {
+    for (const std::int64_t n : {0, 1, 7, 64, 1000}) {
+      constexpr std::int64_t kSize = 4;
+      std::vector<std::atomic<int>> taken(static_cast<std::size_t>(n));
+      std::atomic<int> wrong{0};
+      parallel(threads, [&](const Worker& worker) {
+        for (int round = 1; round <= 20; ++round) {
+          bool own = true;
+          const auto [first, last] = worker.part((n + kSize - 1) / kSize);
+          worker.share(n, kSize, [&, first = first, last = last](std::int64_t begin, std::int64_t end) {
+            wrong += begin % kSize != 0 || end - begin > kSize || end <= begin || (end % kSize != 0 && end != n);
+            const bool mine = begin / kSize >= first && begin / kSize < last;
+            wrong += mine && !own;  // somebody else's pieces come last
+            own = mine;
+            for (std::int64_t i = begin; i < end; ++i) ++taken[static_cast<std::size_t>(i)];
+          });
+          worker.barrier();
+          for (const auto& count : taken) wrong += count != round;
+          worker.barrier();
+        }
+      });
+      EXPECT_EQ(wrong, 0) << threads << " threads, " << n << " items";
+    }
+  }
+}
+
+TEST(ThreadPool, SharesTakeOverWhatASlowThreadHasNotBegun) {
+  std::vector<std::atomic<int>> by(16);
+  for (auto& worker : by) worker = -1;
+  std::atomic<int> others_done{0};
+  parallel(2, [&](const Worker& worker) {
+    worker.share(16, 1, [&](std::int64_t piece, std::int64_t) {
+      by[static_cast<std::size_t>(piece)] = worker.index();
+      // The first thread is stuck in its first piece until all the others are done.
+      if (worker.index() == 0) {
+        while (others_done < 15) std::this_thread::yield();
+      } else {
+        ++others_done;
+        if (piece == 8) {
+          while (by[0] != 0) std::this_thread::yield();
+        }
+      }
+    });
+  });
+  EXPECT_EQ(std::count(by.begin(), by.end(), 1), 15);
 }
 
 TEST(ThreadPool, CallersTakeTurns) {

@@ -2,6 +2,9 @@
 // nothing depends on how rows are grouped: the maximum of floats has no order, sums over positions run in 16 fixed
 // lanes, ascending, and the weighted sum runs over blocks of 32 absolute positions in the order of TDPBF16PS.
 // Positions a row does not see have weight 0; the cache holds finite values everywhere, so they add exactly nothing.
+//
+// Keys, then values, are read once, in order, 4 KiB after they were asked for: at the end of the keys the first values,
+// at the end of the values what is read next.
 
 /// The queries of a call, numbered row by row: query i is head i % group of row i / group.
 struct QueryTile {
@@ -35,15 +38,20 @@ inline void attention_scores(const QueryTile& tile, PositionRange range, float* 
   const AttentionArgs& args = tile.args;
   const float* query[kQueries];
   for (int m = 0; m < kQueries; ++m) query[m] = tile.query(m);
+  const bfloat16* values = args.values + std::int64_t{range.begin} * args.head_dim;
   for (int position = range.begin; position < range.end; position += 16) {
+    const bfloat16* keys = args.keys + std::int64_t{position} * args.head_dim;
+    const int left = range.end - position;
+    const bfloat16* ahead = left > 32 ? keys + 32 * args.head_dim : values + (32 - left) * args.head_dim;
     for (int part = 0; part < 16; part += kNative) {
-      const bfloat16* pairs = args.keys + std::int64_t{position} * args.head_dim + 2 * part;
+      const bfloat16* pairs = keys + 2 * part;
       Native acc[kQueries];
       for (int m = 0; m < kQueries; ++m) acc[m] = native_set1(0.0f);
       for (int d = 0; d < args.head_dim; d += 32) {
         Native even[kQueries], odd[kQueries];
         for (int m = 0; m < kQueries; ++m) even[m] = odd[m] = native_set1(0.0f);
-        for (int j = d; j < d + 32; j += 2, pairs += 32) {
+        for (int j = d; j < d + 32; j += 2, pairs += 32, ahead += 32) {
+          if (part == 0) prefetch(ahead);
           Native first, second;
           native_pairs(pairs, first, second);
           for (int m = 0; m < kQueries; ++m) {
@@ -89,15 +97,21 @@ inline float attention_weights(float* scores, PositionRange range, int begin, in
 template <int kQueries>
 inline void attention_sum(const QueryTile& tile, PositionRange range, const float* weights, const float* sums) {
   const AttentionArgs& args = tile.args;
-  for (int d = 0; d < args.head_dim; d += 16) {
-    for (int part = 0; part < 16; part += kNative) {
-      const bfloat16* pairs = args.values + d * args.capacity + std::int64_t{range.begin} * 16 + 2 * part;
-      Native acc[kQueries];
-      for (int m = 0; m < kQueries; ++m) acc[m] = native_set1(0.0f);
-      for (int block = 0; block < range.size(); block += 32) {
+  for (int m = 0; m < kQueries; ++m) {
+    for (int d = 0; d < args.head_dim; d += 16) store(tile.out(m) + d, set1(0.0f));
+  }
+  for (int position = range.begin; position < range.end; position += 32, weights += 32) {
+    const bfloat16* values = args.values + std::int64_t{position} * args.head_dim;
+    const bfloat16* following = values + 32 * args.head_dim;
+    const auto* next = static_cast<const bfloat16*>(args.next);
+    const bfloat16* ahead = position + 32 < range.end || next == nullptr ? following : next;
+    for (int d = 0; d < args.head_dim; d += 16, values += 512) {
+      for (int part = 0; part < 16; part += kNative) {
+        const bfloat16* pairs = values + 2 * part;
         Native even[kQueries], odd[kQueries];
         for (int m = 0; m < kQueries; ++m) even[m] = odd[m] = native_set1(0.0f);
-        for (int j = block; j < block + 32; j += 2, pairs += 32) {
+        for (int j = 0; j < 32; j += 2, pairs += 32) {
+          if (part == 0) prefetch(ahead + 32 * d + 16 * j);
           Native first, second;
           native_pairs(pairs, first, second);
           for (int m = 0; m < kQueries; ++m) {
@@ -106,13 +120,17 @@ inline void attention_sum(const QueryTile& tile, PositionRange range, const floa
             odd[m] = fma(second, native_set1(weight[1]), odd[m]);
           }
         }
-        for (int m = 0; m < kQueries; ++m) acc[m] = add(acc[m], add(even[m], odd[m]));
+        for (int m = 0; m < kQueries; ++m) {
+          float* out = tile.out(m) + d + part;
+          native_store(out, add(native_load(out), add(even[m], odd[m])));
+        }
       }
-      for (int m = 0; m < kQueries; ++m) {
-        // Adding 0 makes every zero +0: a block that weighs nothing could otherwise turn a -0 into one.
-        const Native mean = div(acc[m], native_set1(sums[m]));
-        native_store(tile.out(m) + d + part, add(mean, native_set1(0.0f)));
-      }
+    }
+  }
+  for (int m = 0; m < kQueries; ++m) {
+    for (int d = 0; d < args.head_dim; d += 16) {
+      // Adding 0 makes every zero +0: a block that weighs nothing could otherwise turn a -0 into one.
+      store(tile.out(m) + d, add(div(load(tile.out(m) + d), set1(sums[m])), set1(0.0f)));
     }
   }
 }
@@ -139,8 +157,7 @@ inline void attention_queries(const QueryTile& tile, int count) {
 }
 
 inline void attention(const AttentionArgs& args) {
-  const int queries = args.rows * args.group;
-  for (int first = 0; first < queries; first += kQueriesAtOnce) {
-    attention_queries<kQueriesAtOnce>(QueryTile{args, first}, std::min(kQueriesAtOnce, queries - first));
+  for (int first = args.first_query; first < args.last_query; first += kQueriesAtOnce) {
+    attention_queries<kQueriesAtOnce>(QueryTile{args, first}, std::min(kQueriesAtOnce, args.last_query - first));
   }
 }

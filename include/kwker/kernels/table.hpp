@@ -28,14 +28,16 @@ struct MatmulTarget {
   std::int64_t last_tile = 0;
 };
 
-/// Attention of consecutive rows of one sequence for one key-value head and the query heads that share it.
+/// Attention of consecutive rows of one sequence for one key-value head and the query heads that share it. Query i is
+/// head i % group of row i / group; those of [first_query, last_query) are asked for.
 struct AttentionArgs {
   const float* queries = nullptr;    ///< [rows, group, head_dim], rotated and rounded to bfloat16.
   std::int64_t query_stride = 0;     ///< From row to row; query heads of a row stand side by side.
   const bfloat16* keys = nullptr;    ///< [positions / 16, head_dim / 2, 16, 2]
-  const bfloat16* values = nullptr;  ///< [head_dim / 16, positions / 2, 16, 2]
-  std::int64_t capacity = 0;         ///< Positions the cache has room for, a multiple of 32.
-  int rows = 0;
+  const bfloat16* values = nullptr;  ///< [positions / 32, head_dim / 16, 16, 16, 2]
+  const void* next = nullptr;        ///< What will be read after this, to be asked for in time; may be nullptr.
+  int first_query = 0;
+  int last_query = 0;
   int position = 0;  ///< Of the first row: row i sees positions up to position + i.
   int window = 0;    ///< How many of those it sees, the latest; 0: all.
   int group = 1;     ///< Query heads per key-value head.
@@ -43,7 +45,7 @@ struct AttentionArgs {
   float scale = 1.0f;
   float* out = nullptr;  ///< As queries.
   std::int64_t out_stride = 0;
-  float* scratch = nullptr;  ///< kAttentionTile * capacity floats.
+  float* scratch = nullptr;  ///< kAttentionTile times the positions, rounded up to 32, floats.
 };
 
 /// Queries that attention handles together, at most.

@@ -10,8 +10,8 @@
 namespace kwker {
 
 /// Per slot, layer and key-value head: keys [positions / 16, head_dim / 2, 16, 2] and values
-/// [head_dim / 16, positions / 2, 16, 2]. A slot takes memory from its first use on. Values are always finite, so
-/// that a position with weight 0 adds nothing whatever it held before.
+/// [positions / 32, head_dim / 16, 16, 16, 2], so that both are read in one stream. A slot takes memory from its first
+/// use on. Values are always finite, so that a position with weight 0 adds nothing whatever it held before.
 class KvCache {
  public:
   /// head_dim: as stored, a multiple of 32.

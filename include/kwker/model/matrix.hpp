@@ -1,6 +1,7 @@
 // Weight matrices in the packed layouts of kernels/, and how they are packed from tensors.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,6 +12,13 @@
 #include "kwker/kernels/table.hpp"
 
 namespace kwker {
+
+/// Tiles of a matrix that a thread takes at a time: an even number of about 32 KiB. Packing and multiplying share tiles
+/// out in pieces of this size (Worker::share), so that a page of weights is first touched, and with several memory
+/// nodes placed, by the thread that will read it.
+inline std::int64_t tiles_at_once(std::int64_t tile_bytes) {
+  return std::max<std::int64_t>(2, (std::int64_t{32} << 10) / tile_bytes / 2 * 2);
+}
 
 /// Where the rows of a packed matrix come from: any rows of any tensors, with the columns in any order. That is how
 /// matrices are fused (query, key and value in one) and how heads are padded and reordered.
@@ -42,6 +50,9 @@ class Bf16Matrix {
   const Bf16Layout& layout() const { return layout_; }
   const bfloat16* data() const { return data_.data(); }
   std::int64_t bytes() const { return static_cast<std::int64_t>(data_.bytes()); }
+  std::int64_t tiles_at_once() const {
+    return kwker::tiles_at_once(layout_.tile_size() * static_cast<std::int64_t>(sizeof(bfloat16)));
+  }
   /// Row `output` as floats, [layout().inputs].
   void read_row(std::int64_t output, float* row) const;
 
@@ -60,6 +71,7 @@ class Int4Matrix {
   const Int4Layout& layout() const { return layout_; }
   const std::uint8_t* data() const { return data_.data(); }
   std::int64_t bytes() const { return static_cast<std::int64_t>(data_.bytes()); }
+  std::int64_t tiles_at_once() const { return kwker::tiles_at_once(layout_.tile_bytes()); }
   void read_row(std::int64_t output, float* row) const;
 
  private:
