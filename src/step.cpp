@@ -15,6 +15,9 @@ namespace {
 /// Up to this many rows every thread prepares all of them for itself: that costs less than the barrier it spares.
 constexpr int kPrivateRows = 2;
 
+/// Parts of the attention between asking for memory to append to and doing so.
+constexpr std::size_t kAppendsAhead = 3;
+
 }  // namespace
 
 /// Everything a step needs besides model and cache; grows with the largest step so far.
@@ -167,6 +170,14 @@ struct Decoder<Precision>::Step {
     kernels->attention(args);
   }
 
+  /// Asks for the cache lines that this thread's part `index` will append to.
+  void prefetch_appends(const Worker& worker, std::int64_t layer, std::size_t index) const {
+    const auto& parts = attention_plan.threads[static_cast<std::size_t>(worker.index())];
+    if (!attention_plan.self_contained || index >= parts.size()) return;
+    const Run& run = runs[static_cast<std::size_t>(parts[index].run)];
+    cache.prefetch(run.sequence, layer, parts[index].kv_head, run.position);
+  }
+
   void run_attention(const Worker& worker, std::int64_t layer) {
     if (!attention_plan.self_contained) {
       const std::int64_t kv_heads = model.shape.kv_heads;
@@ -178,6 +189,7 @@ struct Decoder<Precision>::Step {
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const AttentionPart& part = parts[i];
       if (attention_plan.self_contained) {
+        prefetch_appends(worker, layer, i + kAppendsAhead);
         const int first_row = runs[static_cast<std::size_t>(part.run)].first_row;
         for (int row = 0; row < part.rows; ++row) rotate_and_append(layer, first_row + row, part.kv_head);
       }
@@ -194,6 +206,7 @@ struct Decoder<Precision>::Step {
     const Rows& attention_in = prepare_rows(worker, from_hidden, count,
                                             [&](int row) { return normalised(worker, layer.attention_norm, row); });
     multiply(worker, attention_in, layer.qkv, count, qkv.data(), shape.qkv, Store::kSet);
+    for (std::size_t i = 0; i < kAppendsAhead; ++i) prefetch_appends(worker, index, i);
     worker.barrier();
     run_attention(worker, index);
     worker.barrier();

@@ -33,36 +33,54 @@ struct PositionRange {
   int size() const { return end - begin; }
 };
 
+/// Few queries have too few sums under way to hide the latency of an addition: they take two vectors of positions or of
+/// values at once.
+template <int kQueries>
+constexpr int kAttentionVectors = kQueries * 4 <= kQueriesAtOnce ? 2 : 1;
+
 template <int kQueries>
 inline void attention_scores(const QueryTile& tile, PositionRange range, float* scores) {
+  constexpr int kVectors = kAttentionVectors<kQueries>, kStep = kVectors * kNative;
   const AttentionArgs& args = tile.args;
   const float* query[kQueries];
   for (int m = 0; m < kQueries; ++m) query[m] = tile.query(m);
-  const bfloat16* values = args.values + std::int64_t{range.begin} * args.head_dim;
-  for (int position = range.begin; position < range.end; position += 16) {
-    const bfloat16* keys = args.keys + std::int64_t{position} * args.head_dim;
-    const int left = range.end - position;
-    const bfloat16* ahead = left > 32 ? keys + 32 * args.head_dim : values + (32 - left) * args.head_dim;
-    for (int part = 0; part < 16; part += kNative) {
-      const bfloat16* pairs = keys + 2 * part;
-      Native acc[kQueries];
-      for (int m = 0; m < kQueries; ++m) acc[m] = native_set1(0.0f);
-      for (int d = 0; d < args.head_dim; d += 32) {
-        Native even[kQueries], odd[kQueries];
-        for (int m = 0; m < kQueries; ++m) even[m] = odd[m] = native_set1(0.0f);
-        for (int j = d; j < d + 32; j += 2, pairs += 32, ahead += 32) {
-          if (part == 0) prefetch(ahead);
+  for (int position = range.begin; position < range.end; position += kStep) {
+    const bfloat16* pairs[kVectors];
+    const bfloat16* ahead[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      // Position p is lane p % 16 of block p / 16.
+      const int first = position + v * kNative, later = first / 16 * 16 + 32;
+      pairs[v] = args.keys + std::int64_t{first / 16 * 16} * args.head_dim + first % 16 * 2;
+      ahead[v] = later < range.end ? args.keys + std::int64_t{later} * args.head_dim
+                                   : args.values + (std::int64_t{range.begin} + later - range.end) * args.head_dim;
+    }
+    Native acc[kVectors][kQueries];
+    for (int v = 0; v < kVectors; ++v) {
+      for (int m = 0; m < kQueries; ++m) acc[v][m] = native_set1(0.0f);
+    }
+    for (int d = 0; d < args.head_dim; d += 32) {
+      Native even[kVectors][kQueries], odd[kVectors][kQueries];
+      for (int v = 0; v < kVectors; ++v) {
+        for (int m = 0; m < kQueries; ++m) even[v][m] = odd[v][m] = native_set1(0.0f);
+      }
+      for (int j = d; j < d + 32; j += 2) {
+        for (int v = 0; v < kVectors; ++v) {
+          prefetch(ahead[v] + 16 * j);
           Native first, second;
-          native_pairs(pairs, first, second);
+          native_pairs(pairs[v] + 16 * j, first, second);
           for (int m = 0; m < kQueries; ++m) {
-            even[m] = fma(first, native_set1(query[m][j]), even[m]);
-            odd[m] = fma(second, native_set1(query[m][j + 1]), odd[m]);
+            even[v][m] = fma(first, native_set1(query[m][j]), even[v][m]);
+            odd[v][m] = fma(second, native_set1(query[m][j + 1]), odd[v][m]);
           }
         }
-        for (int m = 0; m < kQueries; ++m) acc[m] = add(acc[m], add(even[m], odd[m]));
       }
+      for (int v = 0; v < kVectors; ++v) {
+        for (int m = 0; m < kQueries; ++m) acc[v][m] = add(acc[v][m], add(even[v][m], odd[v][m]));
+      }
+    }
+    for (int v = 0; v < kVectors; ++v) {
       for (int m = 0; m < kQueries; ++m) {
-        native_store(scores + std::int64_t{m} * range.size() + (position - range.begin) + part, acc[m]);
+        native_store(scores + std::int64_t{m} * range.size() + (position - range.begin) + v * kNative, acc[v][m]);
       }
     }
   }
@@ -96,6 +114,7 @@ inline float attention_weights(float* scores, PositionRange range, int begin, in
 
 template <int kQueries>
 inline void attention_sum(const QueryTile& tile, PositionRange range, const float* weights, const float* sums) {
+  constexpr int kVectors = kAttentionVectors<kQueries>, kStep = kVectors * kNative;
   const AttentionArgs& args = tile.args;
   for (int m = 0; m < kQueries; ++m) {
     for (int d = 0; d < args.head_dim; d += 16) store(tile.out(m) + d, set1(0.0f));
@@ -105,24 +124,29 @@ inline void attention_sum(const QueryTile& tile, PositionRange range, const floa
     const bfloat16* following = values + 32 * args.head_dim;
     const auto* next = static_cast<const bfloat16*>(args.next);
     const bfloat16* ahead = position + 32 < range.end || next == nullptr ? following : next;
-    for (int d = 0; d < args.head_dim; d += 16, values += 512) {
-      for (int part = 0; part < 16; part += kNative) {
-        const bfloat16* pairs = values + 2 * part;
-        Native even[kQueries], odd[kQueries];
-        for (int m = 0; m < kQueries; ++m) even[m] = odd[m] = native_set1(0.0f);
-        for (int j = 0; j < 32; j += 2, pairs += 32) {
-          if (part == 0) prefetch(ahead + 32 * d + 16 * j);
+    for (int d = 0; d < args.head_dim; d += kStep) {
+      Native even[kVectors][kQueries], odd[kVectors][kQueries];
+      for (int v = 0; v < kVectors; ++v) {
+        for (int m = 0; m < kQueries; ++m) even[v][m] = odd[v][m] = native_set1(0.0f);
+      }
+      for (int j = 0; j < 32; j += 2) {
+        for (int v = 0; v < kVectors; ++v) {
+          // Value d is lane d % 16 of run d / 16.
+          const int first_d = d + v * kNative, offset = first_d / 16 * 512 + 16 * j;
+          prefetch(ahead + offset);
           Native first, second;
-          native_pairs(pairs, first, second);
+          native_pairs(values + offset + first_d % 16 * 2, first, second);
           for (int m = 0; m < kQueries; ++m) {
             const float* weight = weights + std::int64_t{m} * range.size() + j;
-            even[m] = fma(first, native_set1(weight[0]), even[m]);
-            odd[m] = fma(second, native_set1(weight[1]), odd[m]);
+            even[v][m] = fma(first, native_set1(weight[0]), even[v][m]);
+            odd[v][m] = fma(second, native_set1(weight[1]), odd[v][m]);
           }
         }
+      }
+      for (int v = 0; v < kVectors; ++v) {
         for (int m = 0; m < kQueries; ++m) {
-          float* out = tile.out(m) + d + part;
-          native_store(out, add(native_load(out), add(even[m], odd[m])));
+          float* out = tile.out(m) + d + v * kNative;
+          native_store(out, add(native_load(out), add(even[v][m], odd[v][m])));
         }
       }
     }

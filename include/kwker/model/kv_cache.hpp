@@ -29,6 +29,8 @@ class KvCache {
   /// Stores one position. `key` and `value` hold head_dim floats; the key is rounded to bfloat16 already.
   void append(int slot, std::int64_t layer, std::int64_t head, std::int64_t position, const float* key,
               const float* value);
+  /// Asks for the memory that an append will write.
+  void prefetch(int slot, std::int64_t layer, std::int64_t head, std::int64_t position) const;
 
  private:
   bfloat16* at(int slot, std::int64_t layer, std::int64_t head) const {
