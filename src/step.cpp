@@ -1,22 +1,18 @@
 // The ragged step: embedding, layers over the cache, logits, as one parallel region with barriers.
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "kwker/base/round_up.hpp"
 #include "kwker/cpu/isa.hpp"
 #include "kwker/cpu/thread_pool.hpp"
-#include "kwker/model/attention_plan.hpp"
 #include "kwker/model/decoder.hpp"
+#include "step_attention.hpp"
 
 namespace kwker {
 namespace {
 
 /// Up to this many rows every thread prepares all of them for itself: that costs less than the barrier it spares.
 constexpr int kPrivateRows = 2;
-
-/// Parts of the attention between asking for memory to append to and doing so.
-constexpr std::size_t kAppendsAhead = 3;
 
 }  // namespace
 
@@ -30,41 +26,31 @@ struct Decoder<Precision>::Step {
   };
 
   const Model<Precision>& model;
-  const RopeTable& rope;
-  KvCache& cache;
   const KernelTable* kernels = nullptr;
   std::span<const Row> rows;
-  std::vector<Run> runs;
-  AttentionPlan attention_plan;
+  StepAttention self_attention;
   std::vector<int> wanted;  // rows whose logits are asked for
 
   std::int64_t capacity = 0;         // rows there is room for
   std::int64_t logits_capacity = 0;  // rows of logits there is room for
   int threads = 0;
   AlignedBuffer<float> hidden, qkv, attention, gate_up, activation, logits;
-  std::vector<AlignedBuffer<float>> row_scratch;    // per thread: one row, normalised
-  std::vector<AlignedBuffer<float>> score_scratch;  // per thread: attention scores
+  std::vector<AlignedBuffer<float>> row_scratch;  // per thread: one row, normalised
   Prepared from_hidden, from_attention, from_activation;
 
-  Step(const Model<Precision>& model_, const RopeTable& rope_, KvCache& cache_)
-      : model(model_), rope(rope_), cache(cache_) {}
+  Step(const Model<Precision>& model_, const RopeTable& rope, KvCache& cache)
+      : model(model_), self_attention(model_.config, model_.shape, rope, cache) {}
 
   void prepare(std::span<const Row> new_rows, int new_threads) {
     kernels = &kernel_table(current_isa());
     rows = new_rows;
-    runs.clear();
+    self_attention.prepare(rows, new_threads, *kernels);
     wanted.clear();
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      if (runs.empty() || runs.back().sequence != rows[i].sequence) {
-        cache.reserve(rows[i].sequence);
-        runs.push_back({rows[i].sequence, static_cast<int>(i), 0, rows[i].position});
-      }
-      ++runs.back().rows;
       if (rows[i].wants_logits) wanted.push_back(static_cast<int>(i));
     }
     const std::int64_t count = static_cast<std::int64_t>(rows.size());
     const ModelShape& shape = model.shape;
-    attention_plan = plan_attention(runs, shape.kv_heads, group(), new_threads);
     if (count > capacity || new_threads > threads) grow(std::max(count, capacity), std::max(new_threads, threads));
     if (static_cast<std::int64_t>(wanted.size()) > logits_capacity) {
       logits = AlignedBuffer<float>(wanted.size() * static_cast<std::size_t>(shape.vocab));
@@ -93,10 +79,8 @@ struct Decoder<Precision>::Step {
     from_attention = prepared(shape.queries);
     from_activation = prepared(shape.intermediate);
     row_scratch.clear();
-    score_scratch.clear();
     for (int i = 0; i < new_threads; ++i) {
       row_scratch.emplace_back(static_cast<std::size_t>(shape.hidden));
-      score_scratch.emplace_back(static_cast<std::size_t>(kAttentionTile * cache.capacity()));
     }
     capacity = new_capacity;
     threads = new_threads;
@@ -131,73 +115,6 @@ struct Decoder<Precision>::Step {
     return out;
   }
 
-  int group() const { return static_cast<int>(model.shape.heads / model.shape.kv_heads); }
-
-  /// For one row and one key-value head: rotates the queries that share it and its key, appends key and value.
-  void rotate_and_append(std::int64_t layer, std::int64_t index, std::int64_t kv_head) {
-    const ModelShape& shape = model.shape;
-    const Row& row = rows[static_cast<std::size_t>(index)];
-    const auto rotate = [&](float* head) {
-      kernels->rotate(head, rope.cos(row.position), rope.sin(row.position), rope.half());
-    };
-    float* queries = qkv.data() + index * shape.qkv + kv_head * group() * shape.head_dim;
-    for (int i = 0; i < group(); ++i) rotate(queries + i * shape.head_dim);
-    float* key = qkv.data() + index * shape.qkv + shape.queries + kv_head * shape.head_dim;
-    rotate(key);
-    cache.append(row.sequence, layer, kv_head, row.position, key, key + shape.kv_heads * shape.head_dim);
-  }
-
-  void attend(const Worker& worker, std::int64_t layer, const AttentionPart& part, const void* next) {
-    const ModelShape& shape = model.shape;
-    const Run& run = runs[static_cast<std::size_t>(part.run)];
-    const std::int64_t row = run.first_row + part.first_row, column = part.kv_head * group() * shape.head_dim;
-    AttentionArgs args;
-    args.queries = qkv.data() + row * shape.qkv + column;
-    args.query_stride = shape.qkv;
-    args.keys = cache.keys(run.sequence, layer, part.kv_head);
-    args.values = cache.values(run.sequence, layer, part.kv_head);
-    args.next = next;
-    args.first_query = part.first_query;
-    args.last_query = part.last_query;
-    args.position = run.position + part.first_row;
-    args.window = static_cast<int>(std::min<std::int64_t>(model.config.sliding_window, 1 << 30));
-    args.group = group();
-    args.head_dim = static_cast<int>(shape.head_dim);
-    args.scale = attention_scale;
-    args.out = attention.data() + row * shape.queries + column;
-    args.out_stride = shape.queries;
-    args.scratch = score_scratch[static_cast<std::size_t>(worker.index())].data();
-    kernels->attention(args);
-  }
-
-  /// Asks for the cache lines that this thread's part `index` will append to.
-  void prefetch_appends(const Worker& worker, std::int64_t layer, std::size_t index) const {
-    const auto& parts = attention_plan.threads[static_cast<std::size_t>(worker.index())];
-    if (!attention_plan.self_contained || index >= parts.size()) return;
-    const Run& run = runs[static_cast<std::size_t>(parts[index].run)];
-    cache.prefetch(run.sequence, layer, parts[index].kv_head, run.position);
-  }
-
-  void run_attention(const Worker& worker, std::int64_t layer) {
-    if (!attention_plan.self_contained) {
-      const std::int64_t kv_heads = model.shape.kv_heads;
-      const auto [begin, end] = worker.part(static_cast<std::int64_t>(rows.size()) * kv_heads);
-      for (std::int64_t i = begin; i < end; ++i) rotate_and_append(layer, i / kv_heads, i % kv_heads);
-      worker.barrier();
-    }
-    const auto& parts = attention_plan.threads[static_cast<std::size_t>(worker.index())];
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      const AttentionPart& part = parts[i];
-      if (attention_plan.self_contained) {
-        prefetch_appends(worker, layer, i + kAppendsAhead);
-        const int first_row = runs[static_cast<std::size_t>(part.run)].first_row;
-        for (int row = 0; row < part.rows; ++row) rotate_and_append(layer, first_row + row, part.kv_head);
-      }
-      const AttentionPart& next = parts[std::min(i + 1, parts.size() - 1)];
-      attend(worker, layer, part, cache.keys(runs[static_cast<std::size_t>(next.run)].sequence, layer, next.kv_head));
-    }
-  }
-
   void run_layer(const Worker& worker, std::int64_t index) {
     const Layer<Precision>& layer = model.layers[static_cast<std::size_t>(index)];
     const ModelShape& shape = model.shape;
@@ -206,9 +123,9 @@ struct Decoder<Precision>::Step {
     const Rows& attention_in = prepare_rows(worker, from_hidden, count,
                                             [&](int row) { return normalised(worker, layer.attention_norm, row); });
     multiply(worker, attention_in, layer.qkv, count, qkv.data(), shape.qkv, Store::kSet);
-    for (std::size_t i = 0; i < kAppendsAhead; ++i) prefetch_appends(worker, index, i);
+    self_attention.prefetch(worker, index);
     worker.barrier();
-    run_attention(worker, index);
+    self_attention.run(worker, index, qkv.data(), attention.data());
     worker.barrier();
     const Rows& attended =
         prepare_rows(worker, from_attention, count, [&](int row) { return attention.data() + row * shape.queries; });
@@ -246,8 +163,6 @@ struct Decoder<Precision>::Step {
     });
     multiply(worker, last, model.output, count, logits.data(), model.shape.vocab, Store::kSet);
   }
-
-  float attention_scale = 1.0f;
 };
 
 template <class Precision>
@@ -257,9 +172,7 @@ Decoder<Precision>::Decoder(std::shared_ptr<const Model<Precision>> model, const
       rope_(model_->config, options.max_cache_len),
       cache_(options.max_batch + 1, model_->config.num_layers, model_->shape.kv_heads, model_->shape.head_dim,
              options.max_cache_len),
-      step_(std::make_unique<Step>(*model_, rope_, cache_)) {
-  step_->attention_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(model_->config.head_dim)));
-}
+      step_(std::make_unique<Step>(*model_, rope_, cache_)) {}
 
 template <class Precision>
 Decoder<Precision>::~Decoder() = default;

@@ -1,4 +1,4 @@
-// Attention is shared out whole, once, and about evenly.
+// Attention is shared out whole, once, about evenly, and with barriers where threads depend on each other.
 #include "kwker/model/attention_plan.hpp"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <tuple>
 #include <vector>
 
 namespace kwker {
@@ -14,76 +13,136 @@ namespace {
 
 struct Case {
   std::vector<Run> runs;
-  std::int64_t kv_heads;
-  int group;
+  AttentionShape shape;
 };
 
 const std::vector<Case> kCases = {
-    {{{0, 0, 1, 500}}, 3, 3},                                 // a small model's decode step
-    {{{0, 0, 1, 0}}, 1, 1},                                   // a single query
-    {{{0, 0, 9, 40}}, 32, 1},                                 // a verification
-    {{{0, 0, 128, 0}}, 5, 3},                                 // a prompt
-    {{{0, 0, 1, 10}, {1, 1, 17, 0}, {2, 18, 3, 3000}}, 2, 4}  // a batch
+    {{{0, 0, 1, 1000}}, {3, 3, 64, 0}},                                 // a small model's decode step, long context
+    {{{0, 0, 1, 5000}}, {3, 3, 64, 100}},                               // the same with a window
+    {{{0, 0, 1, 0}}, {1, 1, 32, 0}},                                    // a single query
+    {{{0, 0, 9, 1600}}, {5, 3, 96, 0}},                                 // a verification
+    {{{0, 0, 9, 40}}, {32, 1, 64, 0}},                                  // the same, many heads
+    {{{0, 0, 128, 0}}, {5, 3, 64, 0}},                                  // a prompt
+    {{{0, 0, 1, 10}, {1, 1, 16, 0}, {2, 17, 3, 3000}}, {2, 4, 128, 0}}  // a batch
 };
 
-TEST(AttentionPlan, EveryQueryOnce) {
-  for (const Case& c : kCases) {
+/// Calls check(case, plan, threads).
+template <class F>
+void each_plan(const F& check) {
+  for (std::size_t i = 0; i < kCases.size(); ++i) {
     for (const int threads : {1, 2, 3, 8, 40}) {
-      const AttentionPlan plan = plan_attention(c.runs, c.kv_heads, c.group, threads);
+      SCOPED_TRACE("case " + std::to_string(i) + ", " + std::to_string(threads) + " threads");
+      const AttentionPlan plan = plan_attention(kCases[i].runs, kCases[i].shape, threads);
       ASSERT_EQ(plan.threads.size(), static_cast<std::size_t>(threads));
-      std::set<std::tuple<int, int, std::int64_t, int>> seen;  // run, row, kv head, head of the group
-      for (const auto& parts : plan.threads) {
-        for (const AttentionPart& part : parts) {
-          ASSERT_LE(part.rows, kAttentionRows);
-          ASSERT_LE(part.last_query, part.rows * c.group);
-          ASSERT_LT(part.first_query, part.last_query);
-          for (int i = part.first_query; i < part.last_query; ++i) {
-            ASSERT_TRUE(seen.emplace(part.run, part.first_row + i / c.group, part.kv_head, i % c.group).second);
-          }
-        }
-      }
-      std::size_t queries = 0;
-      for (const kwker::Run& run : c.runs) queries += static_cast<std::size_t>(run.rows * c.kv_heads * c.group);
-      EXPECT_EQ(seen.size(), queries);
+      check(kCases[i], plan, threads);
     }
   }
 }
 
-TEST(AttentionPlan, SelfContainedMeansThatNobodyElseReadsWhatAThreadAppends) {
-  int self_contained = 0, not_so = 0;
-  for (const Case& c : kCases) {
-    for (const int threads : {1, 2, 3}) {
-      const AttentionPlan plan = plan_attention(c.runs, c.kv_heads, c.group, threads);
-      std::map<std::pair<int, std::int64_t>, std::set<std::size_t>> readers;
-      for (std::size_t thread = 0; thread < plan.threads.size(); ++thread) {
-        for (const AttentionPart& part : plan.threads[thread]) readers[{part.run, part.kv_head}].insert(thread);
-      }
-      bool one_reader = true;
-      for (const auto& [key, threads_of_head] : readers) one_reader &= threads_of_head.size() == 1;
-      EXPECT_TRUE(!plan.self_contained || one_reader);
-      ++(plan.self_contained ? self_contained : not_so);
+TEST(AttentionPlan, PartsAreAllRowsAndHeadsOnceWithAllTheySee) {
+  each_plan([](const Case& c, const AttentionPlan& plan, int) {
+    std::set<std::pair<int, std::int64_t>> seen;  // row, head
+    for (const AttentionPart& part : plan.parts) {
+      const kwker::Run& run = c.runs[static_cast<std::size_t>(part.run)];
+      ASSERT_LE(part.rows, kAttentionRows);
+      ASSERT_EQ(part.position - run.position, part.first_row - run.first_row);
+      ASSERT_EQ(part.begin % 32, 0);
+      ASSERT_EQ(part.end % 32, 0);
+      ASSERT_GE(part.end, part.position + part.rows);
+      ASSERT_LE(part.begin, c.shape.window == 0 ? 0 : std::max(0, part.position + 1 - c.shape.window));
+      for (int i = 0; i < part.rows; ++i) ASSERT_TRUE(seen.emplace(part.first_row + i, part.kv_head).second);
     }
-  }
-  EXPECT_GT(self_contained, 0);
-  EXPECT_GT(not_so, 0);
+    std::size_t expected = 0;
+    for (const kwker::Run& run : c.runs) expected += static_cast<std::size_t>(run.rows * c.shape.kv_heads);
+    EXPECT_EQ(seen.size(), expected);
+  });
 }
 
-TEST(AttentionPlan, ThreadsHaveAboutTheSameToDo) {
+TEST(AttentionPlan, ThreadsDoEverythingOnce) {
+  int split = 0, whole = 0;
+  each_plan([&](const Case& c, const AttentionPlan& plan, int threads) {
+    ++(plan.split ? split : whole);
+    if (!plan.split) {
+      int next = 0;
+      for (const auto& thread : plan.threads) {
+        EXPECT_EQ(thread.first_part, next);
+        EXPECT_TRUE(thread.scores.empty() && thread.sums.empty());
+        next = thread.last_part;
+      }
+      EXPECT_EQ(next, static_cast<int>(plan.parts.size()));
+      return;
+    }
+    EXPECT_GT(threads, 1);
+    std::map<int, int> positions, columns;  // done so far, of each part
+    for (const auto& thread : plan.threads) {
+      EXPECT_EQ(thread.first_part, thread.last_part);
+      for (const AttentionSlice& slice : thread.scores) {
+        const AttentionPart& part = plan.parts[static_cast<std::size_t>(slice.part)];
+        EXPECT_EQ(slice.begin, part.begin + positions[slice.part]);
+        EXPECT_EQ(slice.begin % 32, 0);
+        EXPECT_LT(slice.begin, slice.end);
+        positions[slice.part] = slice.end - part.begin;
+        // Who appends reads it alone: no other slice reaches the block of the first new row.
+        EXPECT_TRUE(slice.end == part.end || slice.end <= part.position / 32 * 32);
+      }
+      for (const AttentionSlice& slice : thread.sums) {
+        EXPECT_EQ(slice.begin, columns[slice.part]);
+        EXPECT_EQ(slice.begin % 32, 0);
+        EXPECT_LT(slice.begin, slice.end);
+        columns[slice.part] = slice.end;
+      }
+    }
+    std::int64_t scores = 0;
+    for (std::size_t i = 0; i < plan.parts.size(); ++i) {
+      EXPECT_EQ(positions[static_cast<int>(i)], plan.parts[i].end - plan.parts[i].begin);
+      EXPECT_EQ(columns[static_cast<int>(i)], c.shape.head_dim);
+      EXPECT_EQ(plan.parts[i].first_score, scores);
+      scores += std::int64_t{plan.parts[i].rows} * c.shape.group * (plan.parts[i].end - plan.parts[i].begin);
+    }
+    EXPECT_EQ(plan.scores, scores);
+  });
+  EXPECT_GT(split, 0);
+  EXPECT_GT(whole, 0);
+}
+
+TEST(AttentionPlan, KeysComeFirstWhereOthersNeedThem) {
+  each_plan([](const Case& c, const AttentionPlan& plan, int) {
+    std::map<std::pair<int, std::int64_t>, std::set<std::size_t>> readers;  // of the keys of a run and head
+    for (std::size_t thread = 0; thread < plan.threads.size(); ++thread) {
+      for (int i = plan.threads[thread].first_part; i < plan.threads[thread].last_part; ++i) {
+        const AttentionPart& part = plan.parts[static_cast<std::size_t>(i)];
+        readers[{part.run, part.kv_head}].insert(thread);
+      }
+    }
+    const bool alone = std::all_of(readers.begin(), readers.end(), [](const auto& r) { return r.second.size() <= 1; });
+    EXPECT_TRUE(alone || plan.append_first);
+    EXPECT_FALSE(plan.split && plan.append_first);
+    EXPECT_EQ(plan.append_first, std::any_of(c.runs.begin(), c.runs.end(),
+                                             [](const kwker::Run& run) { return run.rows > kAttentionRows; }));
+  });
+}
+
+TEST(AttentionPlan, ThreadsReadAboutAsMuch) {
   for (const Case& c : kCases) {
     for (const int threads : {2, 3}) {
-      const AttentionPlan plan = plan_attention(c.runs, c.kv_heads, c.group, threads);
-      double most = 0, total = 0, query = 0;
-      for (const auto& parts : plan.threads) {
+      const AttentionPlan plan = plan_attention(c.runs, c.shape, threads);
+      double most = 0, total = 0, longest = 0;
+      for (const auto& thread : plan.threads) {
         double work = 0;
-        for (const AttentionPart& part : parts) {
-          const double cost = c.runs[static_cast<std::size_t>(part.run)].position + part.first_row + part.rows;
-          work += cost * (part.last_query - part.first_query);
-          query = std::max(query, cost);
+        for (int i = thread.first_part; i < thread.last_part; ++i) {
+          const AttentionPart& part = plan.parts[static_cast<std::size_t>(i)];
+          work += part.end - part.begin;
+        }
+        for (const AttentionSlice& slice : thread.scores) work += 0.5 * (slice.end - slice.begin);
+        for (const AttentionSlice& slice : thread.sums) {
+          const AttentionPart& part = plan.parts[static_cast<std::size_t>(slice.part)];
+          work += 0.5 * (part.end - part.begin) * (slice.end - slice.begin) / c.shape.head_dim;
         }
         most = std::max(most, work);
         total += work;
       }
-      EXPECT_LE(most, 1.1 * total / threads + query);
+      for (const AttentionPart& part : plan.parts) longest = std::max<double>(longest, part.end - part.begin);
+      EXPECT_LE(most, 1.1 * total / threads + std::min(longest, 260.0));
     }
   }
 }

@@ -94,6 +94,44 @@ TYPED_TEST(DecoderTest, SameBitsForAnyChunkThreadsAndIsa) {
   }
 }
 
+TYPED_TEST(DecoderTest, SameBitsWhereThreadsShareTheAttentionOfAHead) {
+  // Few heads and a long context: threads split positions and columns. One thread never does.
+  std::mt19937 random(15);
+  for (const std::int64_t window : {0, 700}) {
+    ModelConfig config = tiny_config();
+    config.num_layers = 1;
+    config.num_kv_heads = window == 0 ? 3 : 1;
+    config.num_heads = 3;
+    config.head_dim = 64;
+    config.sliding_window = window;
+    const auto model = this->build(config, 3);
+    constexpr int kLength = 1000, kPrompt = 960, kMost = 1010;
+    const std::vector<Token> tokens = random_tokens(random, config.vocab_size, kLength);
+    Decoder alone(model, {.max_cache_len = kMost, .num_threads = 1});
+    const std::vector<float> reference = all_logits(alone, tokens, 64);
+    for (const Isa isa : isa_levels()) {
+      const ScopedIsa scope(isa);
+      for (const int threads : {2, 4, 7}) {
+        Decoder decoder(model, {.max_cache_len = kMost, .num_threads = threads});
+        all_logits(decoder, {tokens.begin(), tokens.begin() + kPrompt}, 128);
+        for (int position = kPrompt, count = 1; position < kLength; position += count, count = count % 16 + 3) {
+          std::vector<Row> rows;
+          for (int i = position; i < std::min(position + count, kLength); ++i) {
+            rows.push_back({0, tokens[static_cast<std::size_t>(i)], i});
+          }
+          const LogitsView view = decoder.step(rows);
+          const std::size_t vocab = static_cast<std::size_t>(config.vocab_size);
+          for (std::size_t i = 0; i < rows.size(); ++i) {
+            const std::size_t at = static_cast<std::size_t>(rows[i].position) * vocab;
+            ASSERT_TRUE(same_bits(view.row(static_cast<int>(i)), std::span(reference).subspan(at, vocab)))
+                << isa_name(isa) << ", " << threads << " threads, position " << rows[i].position;
+          }
+        }
+      }
+    }
+  }
+}
+
 TYPED_TEST(DecoderTest, SameBitsInAnySlotAndCompany) {
   std::mt19937 random(13);
   const ModelConfig config = tiny_config();

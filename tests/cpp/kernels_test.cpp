@@ -288,23 +288,37 @@ class AttentionCase {
 
   void append(int i) { cache_.append(0, 0, 0, i, keys_.data() + i * head_dim_, values_.data() + i * head_dim_); }
 
-  std::vector<float> run(const KernelTable& kernels, int position, int rows) const {
+  /// In two steps if asked: the scores of two ranges of positions, then two ranges of columns.
+  std::vector<float> run(const KernelTable& kernels, int position, int rows, int window = 0,
+                         bool two_steps = false) const {
     const std::size_t width = static_cast<std::size_t>(group_ * head_dim_);
     std::vector<float> out(static_cast<std::size_t>(rows) * width);
     AlignedBuffer<float> scratch(static_cast<std::size_t>(kAttentionTile * cache_.capacity()));
     AttentionArgs args;
     args.queries = queries_.data() + static_cast<std::size_t>(position) * width;
-    args.query_stride = args.out_stride = static_cast<std::int64_t>(width);
+    args.out_stride = static_cast<std::int64_t>(width);
     args.keys = cache_.keys(0, 0, 0);
     args.values = cache_.values(0, 0, 0);
-    args.last_query = rows * group_;
+    args.rows = rows;
     args.position = position;
     args.group = group_;
     args.head_dim = head_dim_;
     args.scale = 0.2f;
     args.out = out.data();
-    args.scratch = scratch.data();
-    kernels.attention(args);
+    args.weights = scratch.data();
+    args.window = window;
+    if (!two_steps) {
+      kernels.attention(args);
+      return out;
+    }
+    const int begin = window == 0 ? 0 : std::max(0, position + 1 - window) / 32 * 32;
+    const int end = round_up(position + rows, 32), middle = (begin + end) / 64 * 32;
+    std::vector<float> scores(static_cast<std::size_t>(rows * group_ * (end - begin)), -7.0f);
+    args.scores = {scores.data(), begin, end - begin};
+    kernels.attention_scores(args, middle, end);
+    kernels.attention_scores(args, begin, middle);
+    kernels.attention_sums(args, 32, head_dim_);
+    kernels.attention_sums(args, 0, 32);
     return out;
   }
 
@@ -353,6 +367,14 @@ TEST_P(KernelTest, AttentionIsAccurateAndTheSameForAnyRows) {
       for (const int rows : {2, 7, 9, 17}) {
         const std::vector<float> some = test.run(kernels(), kLength - rows, rows);
         ASSERT_TRUE(same_bits(some, std::span(all).last(some.size()))) << rows;
+      }
+      for (const int window : {0, 1, 30, 50}) {
+        const std::vector<float> windowed = test.run(kernels(), 0, kLength, window);
+        EXPECT_EQ(windowed == all, window == 0);
+        for (const int rows : {1, 3, 16}) {
+          const std::vector<float> some = test.run(kernels(), kLength - rows, rows, window, true);
+          ASSERT_TRUE(same_bits(some, std::span(windowed).last(some.size()))) << rows << ", window " << window;
+        }
       }
     }
   }

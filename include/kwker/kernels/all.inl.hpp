@@ -23,5 +23,7 @@ inline KernelTable make_table(Isa isa) {
   table.matmul_int4 = matmul_int4;
   table.argmax = argmax;
   table.attention = attention;
+  table.attention_scores = attention_scores;
+  table.attention_sums = attention_sums;
   return table;
 }

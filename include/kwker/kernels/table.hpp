@@ -28,24 +28,30 @@ struct MatmulTarget {
   std::int64_t last_tile = 0;
 };
 
+/// Attention scores of several queries: that of query i and position p is data[i * stride + p - begin].
+struct AttentionScores {
+  float* data = nullptr;
+  int begin = 0;
+  std::int64_t stride = 0;
+};
+
 /// Attention of consecutive rows of one sequence for one key-value head and the query heads that share it. Query i is
-/// head i % group of row i / group; those of [first_query, last_query) are asked for.
+/// head i % group of row i / group.
 struct AttentionArgs {
   const float* queries = nullptr;    ///< [rows, group, head_dim], rotated and rounded to bfloat16.
-  std::int64_t query_stride = 0;     ///< From row to row; query heads of a row stand side by side.
   const bfloat16* keys = nullptr;    ///< [positions / 16, head_dim / 2, 16, 2]
   const bfloat16* values = nullptr;  ///< [positions / 32, head_dim / 16, 16, 16, 2]
   const void* next = nullptr;        ///< What will be read after this, to be asked for in time; may be nullptr.
-  int first_query = 0;
-  int last_query = 0;
+  int rows = 0;
   int position = 0;  ///< Of the first row: row i sees positions up to position + i.
   int window = 0;    ///< How many of those it sees, the latest; 0: all.
   int group = 1;     ///< Query heads per key-value head.
   int head_dim = 0;  ///< As stored, a multiple of 32.
   float scale = 1.0f;
-  float* out = nullptr;  ///< As queries.
-  std::int64_t out_stride = 0;
-  float* scratch = nullptr;  ///< kAttentionTile times the positions, rounded up to 32, floats.
+  float* out = nullptr;         ///< [rows, group, head_dim]
+  std::int64_t out_stride = 0;  ///< From row to row.
+  float* weights = nullptr;     ///< Scratch: kAttentionTile times the positions, rounded up to 32, floats.
+  AttentionScores scores;       ///< Only for attention in two steps; blocks of 32 positions.
 };
 
 /// Queries that attention handles together, at most.
@@ -72,6 +78,10 @@ struct KernelTable {
   std::int64_t (*argmax)(const float* x, std::int64_t n);
   /// softmax(q k * scale) v (Vaswani et al. 2017), keys and values in bfloat16.
   void (*attention)(const AttentionArgs& args);
+  /// The same in two steps, that threads can share: the scores of positions [first, last), multiples of 32 ...
+  void (*attention_scores)(const AttentionArgs& args, int first, int last);
+  /// ... and columns [first, last) of the result, multiples of 32.
+  void (*attention_sums)(const AttentionArgs& args, int first, int last);
 };
 
 /// The kernels of a level that this machine can run.
