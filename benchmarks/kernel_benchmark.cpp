@@ -3,7 +3,8 @@
 // row at a time.
 //
 // Counters are medians over passes. GB/s counts bytes of weights; `share` is that over the read bandwidth measured
-// before each pass; GMAC/s counts multiply-accumulates. Rows against one row: divide the times of two lines.
+// before each pass; GMAC/s counts multiply-accumulates. Rows against one row: divide the times of two lines. Lines
+// named `cached` multiply a matrix that stays in the second-level caches: the pace of the arithmetic alone.
 //   kernel_benchmark --benchmark_filter='int4/.*/8$' --benchmark_repetitions=5
 #include <benchmark/benchmark.h>
 
@@ -28,6 +29,8 @@ constexpr int kMostRows = 128, kGroup = 32;
 constexpr std::int64_t kWeightBytes = std::int64_t{512} << 20;
 constexpr int kProbeMegabytes = 256;
 constexpr int kPasses = 15;
+constexpr std::int64_t kCachedTilesPerThread = 8;
+constexpr int kCachedRepeats = 200;
 
 /// Random values, the same each time.
 class Random {
@@ -67,6 +70,18 @@ class Bench {
       const auto [first, last] = worker.part(matrix.layout().tiles());
       rows_.multiply(kernels, matrix, rows, {y_.data(), kOutputs, Store::kSet, first, last});
     });
+  }
+
+  /// The first tiles of a matrix, the same for each thread every time; returns the bytes of weights read.
+  std::int64_t multiply_cached(const KernelTable& kernels, int rows) {
+    const auto& matrix = matrices_[0];
+    parallel(0, [&](const Worker& worker) {
+      const std::int64_t first = worker.index() * kCachedTilesPerThread;
+      for (int i = 0; i < kCachedRepeats; ++i) {
+        rows_.multiply(kernels, matrix, rows, {y_.data(), kOutputs, Store::kSet, first, first + kCachedTilesPerThread});
+      }
+    });
+    return matrix.bytes() / matrix.layout().tiles() * kCachedTilesPerThread * num_threads() * kCachedRepeats;
   }
 
   bool right(const KernelTable& kernels, int rows) {
@@ -139,6 +154,26 @@ void matmul(benchmark::State& state, Isa isa) {
 }
 
 template <class Precision>
+void matmul_cached(benchmark::State& state, Isa isa) {
+  auto& bench = Bench<Precision>::instance();
+  const KernelTable& kernels = kernel_table(isa);
+  const int rows = static_cast<int>(state.range(0));
+  std::vector<double> seconds;
+  std::int64_t bytes = 0;
+  for ([[maybe_unused]] const auto& _ : state) {
+    const auto start = std::chrono::steady_clock::now();
+    bytes = bench.multiply_cached(kernels, rows);
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    state.SetIterationTime(taken.count());
+    seconds.push_back(taken.count());
+  }
+  const double rate = static_cast<double>(bytes) / median(seconds);
+  state.counters["GB/s"] = rate / 1e9;
+  state.counters["GMAC/s"] =
+      rate / static_cast<double>(bench.bytes()) * static_cast<double>(rows * kOutputs * kInputs) / 1e9;
+}
+
+template <class Precision>
 void add_benchmarks() {
   for (const Isa isa : isa_levels()) {
     const std::string name = std::string(Precision::kName) + "/" + std::string(isa_name(isa));
@@ -148,7 +183,12 @@ void add_benchmarks() {
       entry->Arg(1)->Iterations(1);
     } else {
       entry->Iterations(kPasses);
-      for (const int rows : {1, 2, 3, 4, 5, 6, 8, 9, 12, 16, kMostRows}) entry->Arg(rows);
+      auto* cached = benchmark::RegisterBenchmark((name + "/cached").c_str(), matmul_cached<Precision>, isa);
+      cached->Unit(benchmark::kMillisecond)->UseManualTime()->Iterations(kPasses);
+      for (const int rows : {1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 32, kMostRows}) {
+        entry->Arg(rows);
+        cached->Arg(rows);
+      }
     }
   }
 }

@@ -34,11 +34,25 @@ struct Int4Block {
   int scale_offset = 0;  ///< The same.
   int bytes = 0;
 
+  constexpr Int4Block() = default;
+  constexpr Int4Block(int inputs_, int group_)
+      : inputs(inputs_),
+        group(group_),
+        groups(ceil_div(inputs, group)),
+        meta_offset(inputs * 8),
+        scale_offset(meta_offset + round_up(groups, 2) * 16),
+        bytes(scale_offset + 32) {}
+
+  /// Whether this is kCommonInt4Block.
+  constexpr bool common() const { return inputs == 256 && group == 32; }
   /// Offset of the meta byte of a group and an output.
   int meta(int group_index, int output) const {
     return meta_offset + group_index / 2 * 32 + output * 2 + group_index % 2;
   }
 };
+
+/// The shape of most blocks. Kernels know it as a constant: their loops then have no exits that a CPU could mispredict.
+constexpr Int4Block kCommonInt4Block{256, 32};
 
 /// Where things are in a matrix of [outputs, inputs].
 class Int4Layout {
@@ -54,8 +68,8 @@ class Int4Layout {
     const std::int64_t fewest = ceil_div<std::int64_t>(inputs, kMaxBlock);
     block_ = static_cast<int>(round_up<std::int64_t>(ceil_div(inputs, fewest), std::max(64, group)));
     blocks_ = static_cast<int>(ceil_div<std::int64_t>(inputs_, block_));
-    full_ = make_block(std::min<std::int64_t>(block_, inputs_), group);
-    last_ = make_block(inputs_ - std::int64_t{blocks_ - 1} * block_, group);
+    full_ = {static_cast<int>(std::min<std::int64_t>(block_, inputs_)), group};
+    last_ = {static_cast<int>(inputs_ - std::int64_t{blocks_ - 1} * block_), group};
     tile_bytes_ = std::int64_t{blocks_ - 1} * full_.bytes + last_.bytes;
   }
 
@@ -69,17 +83,6 @@ class Int4Layout {
   std::int64_t bytes() const { return tiles() * tile_bytes_; }
 
  private:
-  static Int4Block make_block(std::int64_t inputs, int group) {
-    Int4Block b;
-    b.inputs = static_cast<int>(inputs);
-    b.group = group;
-    b.groups = ceil_div(b.inputs, group);
-    b.meta_offset = b.inputs * 8;
-    b.scale_offset = b.meta_offset + round_up(b.groups, 2) * 16;
-    b.bytes = b.scale_offset + 32;
-    return b;
-  }
-
   std::int64_t outputs_ = 0, inputs_ = 0, tile_bytes_ = 0;
   int block_ = 0, blocks_ = 0;
   Int4Block full_, last_;

@@ -5,11 +5,18 @@ template <int kRows>
 inline void int4_tile(const std::uint8_t* w, const Int4Layout& layout, const Int8Rows& x, std::int64_t row, float* y,
                       const MatmulTarget& target) {
   F32 acc[kRows];
-  for (int m = 0; m < kRows; ++m) acc[m] = set1(0.0f);
+  for (int m = 0; m < kRows; ++m) {
+    acc[m] = set1(0.0f);
+    prefetch(y + (row + m) * target.stride);
+  }
   for (int b = 0; b < layout.blocks(); ++b) {
     const Int4Block block = layout.block_at(b);
     I32 sums[kRows];
-    int4_block_dot<kRows>(w, block, x.values_at(b, row), x.sums_at(b, row), sums);
+    if (block.common()) {
+      int4_block_dot<kRows, true>(w, block, x.values_at(b, row), x.sums_at(b, row), sums);
+    } else {
+      int4_block_dot<kRows, false>(w, block, x.values_at(b, row), x.sums_at(b, row), sums);
+    }
     std::uint16_t halves[16];
     std::memcpy(halves, w + block.scale_offset, sizeof halves);
     const F32 scale = load_half(halves);
@@ -26,7 +33,6 @@ inline void int4_tile(const std::uint8_t* w, const Int4Layout& layout, const Int
 template <int kRows>
 inline void bf16_tile(const bfloat16* w, const Bf16Layout& layout, const Bf16Rows& x, std::int64_t row, float* y,
                       const MatmulTarget& target) {
-  constexpr int kAhead = 6144;  // bytes; see int4_block_dot
   for (int part = 0; part < 16; part += kNative) {
     Native acc[kRows];
     for (int m = 0; m < kRows; ++m) acc[m] = native_set1(0.0f);
@@ -36,7 +42,7 @@ inline void bf16_tile(const bfloat16* w, const Bf16Layout& layout, const Bf16Row
       Native even[kRows], odd[kRows];
       for (int m = 0; m < kRows; ++m) even[m] = odd[m] = native_set1(0.0f);
       for (int j = 0; j < Bf16Layout::kBlock; j += 2, pairs += 32) {
-        prefetch(reinterpret_cast<const char*>(pairs) + kAhead);
+        prefetch_stream(pairs);
         Native first, second;
         native_pairs(pairs, first, second);
         for (int m = 0; m < kRows; ++m) {

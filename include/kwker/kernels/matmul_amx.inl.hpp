@@ -1,5 +1,5 @@
-// Matmul kernels on AMX tiles, for more rows than the vector kernels do well. Included after the vector kernels, which
-// do the few rows.
+// Matmul kernels on AMX tiles. Included after the vector kernels, which do the fewest rows of int4; bf16 is done in
+// tiles whatever the rows, since loading whole tiles reads memory fastest.
 //
 // Rows go in groups of at most 16, a tile's height, of equal size as far as possible; two groups and two tiles of
 // outputs at a time use each loaded tile twice. Groups may reach past the last row: rows are readable up to a whole
@@ -31,9 +31,13 @@ inline int rows_of_group(int rows) { return ceil_div(rows, ceil_div(rows, kTileR
 
 // --- int4
 
+/// Bytes of 64 inputs of a tile of outputs, unpacked: an AMX B tile.
+constexpr int kStepBytes = 64 * 16;
+
 /// 64 inputs of a tile of outputs from input k on, unpacked: bytes s * q in the order of an AMX B tile.
 inline void expand_inputs(const std::uint8_t* w, const Int4Block& block, int k, std::uint8_t* out) {
-  constexpr int kAhead = 6144;  // see int4_block_dot
+  // The second request of prefetch_stream would cost more here than it gains.
+  constexpr int kAhead = 3072;
   const int shift = std::countr_zero(static_cast<unsigned>(block.group));
   for (const int end = k + 64; k < end; k += 32, out += 512) {
     if (k >= block.inputs) {
@@ -44,7 +48,9 @@ inline void expand_inputs(const std::uint8_t* w, const Int4Block& block, int k, 
     const __m512i scale = Int4Meta(w + block.meta_offset + group / 2 * 32).scale_pairs(group % 2);
     for (int j = 0; j < 4; ++j) {
       const std::uint8_t* nibbles = w + k * 8 + 64 * j;
+      __asm__ volatile("" ::: "memory");
       prefetch(nibbles + kAhead);
+      __asm__ volatile("" ::: "memory");
       const __m512i bytes = _mm512_loadu_si512(nibbles);
       _mm512_store_si512(out + 128 * j, _mm512_mullo_epi16(low_nibbles(bytes), scale));
       _mm512_store_si512(out + 128 * j + 64, _mm512_mullo_epi16(high_nibbles(bytes), scale));
@@ -54,7 +60,7 @@ inline void expand_inputs(const std::uint8_t* w, const Int4Block& block, int k, 
 
 /// acc = fma(float(dot plus what the zero-points add), scale of the weights * scale of the row, acc) for `rows` rows of
 /// one block, where `acc` are `stride` apart.
-inline void int4_accumulate(const std::int32_t (*dots)[16], const Int4Zeros& zeros, __m512 scale, const Int8Rows& x,
+inline void int4_accumulate(const std::int32_t (*dots)[16], Int4Zeros zeros, __m512 scale, const Int8Rows& x,
                             std::int64_t block, std::int64_t row, int rows, float* acc, std::int64_t stride) {
   const std::int16_t* sums = x.sums_at(block, row);
   const float* scales = x.scales_at(block, row);
@@ -71,80 +77,164 @@ inline __m512 int4_scale(const std::uint8_t* w, const Int4Block& block) {
   return load_half(halves).v;
 }
 
-/// One tile of outputs for one or two groups of rows: few enough that memory sets the pace. Weights are unpacked 64
-/// inputs at a time, straight before their use, so that they are read as one even stream. A block's sums are fetched
+/// Asks for the lines where the results of a tile of outputs go.
+inline void prefetch_results(const float* y, std::int64_t stride, int rows) {
+  for (int m = 0; m < rows; ++m) prefetch(y + m * stride);
+}
+
+/// The weights of kColumns tiles of outputs, unpacked 64 inputs at a time. A tile load waits until what it reads has
+/// left the store buffer, so unpacking keeps kAhead steps before the multiplication.
+template <int kColumns>
+class Int4Unpacker {
+ public:
+  Int4Unpacker(const std::uint8_t* w, const Int4Layout& layout) : w_(w), layout_(layout) {
+    for (int i = 0; i < kAhead; ++i) unpack_next();
+  }
+
+  /// Unpacks a further step and returns the oldest one not yet returned: for each column the bytes of an AMX B tile.
+  const std::uint8_t (*next())[kStepBytes] {
+    unpack_next();
+    return steps_[taken_++ % kSteps];
+  }
+
+ private:
+  static constexpr int kAhead = 2, kSteps = 4;
+
+  void unpack_next() {
+    if (block_ == layout_.blocks()) return;
+    const Int4Block& block = layout_.block_at(block_);
+    for (int c = 0; c < kColumns; ++c) {
+      expand_inputs(w_ + c * layout_.tile_bytes(), block, k_, steps_[unpacked_ % kSteps][c]);
+    }
+    ++unpacked_;
+    k_ += 64;
+    if (k_ < block.inputs) return;
+    k_ = 0;
+    ++block_;
+    w_ += block.bytes;
+  }
+
+  const std::uint8_t* w_;
+  const Int4Layout& layout_;
+  int block_ = 0, k_ = 0;
+  unsigned unpacked_ = 0, taken_ = 0;
+  alignas(64) std::uint8_t steps_[kSteps][kColumns][kStepBytes];
+};
+
+/// One group of rows and two tiles of outputs, or two groups and one tile: few enough rows that memory sets the pace.
+/// Weights are unpacked straight before their use, so that they are read as even streams. A block's sums are fetched
 /// from its set of tiles while the next block, in the other set, is under way.
-template <int kGroups>
+template <int kColumns, int kGroups>
 class Int4FewRows {
  public:
-  Int4FewRows(const Int4Layout& layout, const Int8Rows& x, std::int64_t first_row, int rows, int group_rows)
-      : layout_(layout), x_(x), first_row_(first_row), rows_(rows), group_rows_(group_rows) {}
+  static_assert(kColumns * kGroups <= 2);
 
-  void run(const std::uint8_t* w, float* y, const MatmulTarget& target) {
-    std::memset(acc_, 0, static_cast<std::size_t>(rows_) * sizeof acc_[0]);
-    const std::uint8_t* previous = nullptr;
-    for (int b = 0; b < layout_.blocks(); ++b) {
-      const Int4Block block = layout_.block_at(b);
-      if (b % 2 == 0) {
-        multiply<0>(w, block, b);
-        if (b > 0) finish<1>(previous, b - 1);
-      } else {
-        multiply<1>(w, block, b);
-        finish<0>(previous, b - 1);
-      }
-      previous = w;
-      w += block.bytes;
-    }
-    const int last = layout_.blocks() - 1;
-    last % 2 == 0 ? finish<0>(previous, last) : finish<1>(previous, last);
+  Int4FewRows(const std::uint8_t* w, const Int4Layout& layout, const Int8Rows& x, std::int64_t first_row, int rows,
+              int group_rows)
+      : w_(w),
+        layout_(layout),
+        x_(x),
+        first_row_(first_row),
+        rows_(rows),
+        group_rows_(group_rows),
+        weights_(w, layout) {}
+
+  void run(float* y, const MatmulTarget& target) {
+    y += first_row_ * target.stride;
+    prefetch_results(y, target.stride, rows_);
+    for (auto& column : acc_) std::memset(column, 0, static_cast<std::size_t>(rows_) * sizeof column[0]);
+    for (int b = 0; b < layout_.blocks(); ++b) b % 2 == 0 ? multiply<0>(b) : multiply<1>(b);
+    layout_.blocks() % 2 == 0 ? fetch<1>(layout_.blocks() - 1) : fetch<0>(layout_.blocks() - 1);
+    accumulate(kAll);
     for (int m = 0; m < rows_; ++m) {
-      float* out = y + (first_row_ + m) * target.stride;
-      const F32 value = load(acc_[m]);
-      store(out, target.store == Store::kAdd ? add(load(out), value) : value);
+      for (int c = 0; c < kColumns; ++c) {
+        float* out = y + m * target.stride + c * 16;
+        const F32 value = load(acc_[c][m]);
+        store(out, target.store == Store::kAdd ? add(load(out), value) : value);
+      }
     }
   }
 
  private:
-  /// Sums of set 0 are tiles 0 and 1, of set 1 tiles 2 and 3, for the two groups.
+  static constexpr int kAll = 2 * kTileRows;
+
+  /// Sums of set 0 are tiles 0 and 1, of set 1 tiles 2 and 3, for the two columns or groups. Between the steps goes
+  /// what remains to be done for the block before: in one piece it would leave memory idle for too long.
   template <int kSet>
-  void multiply(const std::uint8_t* w, const Int4Block& block, int b) {
-    tile_zero<2 * kSet>();
-    if constexpr (kGroups > 1) tile_zero<2 * kSet + 1>();
+  void multiply(int b) {
+    constexpr int kFirst = 2 * kSet, kSecond = 2 * kSet + 1;
+    tile_zero<kFirst>();
+    if constexpr (kColumns * kGroups > 1) tile_zero<kSecond>();
     const std::int8_t* x = x_.values_at(b, first_row_);
-    for (int k = 0; k < block.inputs; k += 64) {
-      std::uint8_t* bytes = bytes_[k / 64 % 4];
-      expand_inputs(w, block, k, bytes);
+    const int inputs = layout_.block_at(b).inputs;
+    const int share = ceil_div(rows_ * kColumns, std::max(1, inputs / 64 - 1));
+    for (int k = 0; k < inputs; k += 64) {
+      const auto* w = weights_.next();
       tile_load<4>(x + k, Int8Rows::kStride);
-      tile_load<6>(bytes, 64);
-      tile_multiply_bytes<2 * kSet, 4, 6>();
-      if constexpr (kGroups > 1) {
+      tile_load<6>(w[0], 64);
+      tile_multiply_bytes<kFirst, 4, 6>();
+      if constexpr (kColumns > 1) {
+        tile_load<7>(w[1], 64);
+        tile_multiply_bytes<kSecond, 4, 7>();
+      } else if constexpr (kGroups > 1) {
         tile_load<5>(x + group_rows_ * Int8Rows::kStride + k, Int8Rows::kStride);
-        tile_multiply_bytes<2 * kSet + 1, 5, 6>();
+        tile_multiply_bytes<kSecond, 5, 6>();
+      }
+      if (k == 0) {
+        if (b > 0) fetch<1 - kSet>(b - 1);
+      } else {
+        accumulate(share);
       }
     }
+    accumulate(kAll);
   }
 
+  /// Takes the sums of block b out of their tiles.
   template <int kSet>
-  void finish(const std::uint8_t* w, int b) {
+  void fetch(int b) {
     tile_store<2 * kSet>(dots_[0], 64);
-    if constexpr (kGroups > 1) tile_store<2 * kSet + 1>(dots_[1], 64);
-    const Int4Block block = layout_.block_at(b);
-    const Int4Zeros zeros(w, block);
-    const __m512 scale = int4_scale(w, block);
-    for (int g = 0; g < kGroups; ++g) {
-      const int from = g * group_rows_, count = std::min(group_rows_, rows_ - from);
-      int4_accumulate(dots_[g], zeros, scale, x_, b, first_row_ + from, count, acc_[from], 16);
+    if constexpr (kColumns * kGroups > 1) tile_store<2 * kSet + 1>(dots_[1], 64);
+    block_ = b;
+    column_ = row_ = 0;
+    open_column();
+  }
+
+  void open_column() {
+    const Int4Block& block = layout_.block_at(block_);
+    // Only the last block may be shorter.
+    const std::uint8_t* w = w_ + column_ * layout_.tile_bytes() + std::int64_t{block_} * layout_.block_at(0).bytes;
+    zeros_ = Int4Zeros(w, block);
+    scale_ = int4_scale(w, block);
+  }
+
+  /// Adds the fetched sums of up to `count` more rows to the result.
+  void accumulate(int count) {
+    while (count > 0 && column_ < kColumns) {
+      const int group = row_ < group_rows_ ? 0 : 1, end = std::min(rows_, (group + 1) * group_rows_);
+      const int run = std::min(count, end - row_);
+      int4_accumulate(&dots_[column_ + group][row_ - group * group_rows_], zeros_, scale_, x_, block_,
+                      first_row_ + row_, run, acc_[column_][row_], 16);
+      count -= run;
+      row_ += run;
+      if (row_ < rows_) continue;
+      row_ = 0;
+      if (++column_ < kColumns) open_column();
     }
   }
 
+  const std::uint8_t* w_;
   const Int4Layout& layout_;
   const Int8Rows& x_;
   std::int64_t first_row_;
   int rows_;
   int group_rows_;
-  alignas(64) std::uint8_t bytes_[4][64 * 16];
-  alignas(64) std::int32_t dots_[kGroups][kTileRows][16];
-  alignas(64) float acc_[kGroups * kTileRows][16];
+  Int4Unpacker<kColumns> weights_;
+  // The next of the fetched sums to be added.
+  int block_ = 0, column_ = kColumns, row_ = 0;
+  Int4Zeros zeros_;
+  __m512 scale_;
+  alignas(64) std::int32_t dots_[kColumns * kGroups][kTileRows][16];
+  alignas(64) float acc_[kColumns][kGroups * kTileRows][16];
 };
 
 /// One block of one tile of outputs, unpacked, for many rows.
@@ -266,11 +356,17 @@ inline void amx_matmul_int4(const std::uint8_t* w, const Int4Layout& layout, con
     const auto weights = [&] { return w + tile * layout.tile_bytes(); };
     const auto out = [&] { return target.y + tile * 16; };
     if (count <= kTileRows) {
-      Int4FewRows<1> few(layout, x, first, count, group);
-      for (; tile < target.last_tile; ++tile) few.run(weights(), out(), target);
+      for (; tile + 2 <= target.last_tile; tile += 2) {
+        Int4FewRows<2, 1>(weights(), layout, x, first, count, group).run(out(), target);
+      }
+      if (tile < target.last_tile) {
+        Int4FewRows<1, 1>(weights(), layout, x, first, count, group).run(out(), target);
+        ++tile;
+      }
     } else if (count <= 2 * kTileRows) {
-      Int4FewRows<2> few(layout, x, first, count, group);
-      for (; tile < target.last_tile; ++tile) few.run(weights(), out(), target);
+      for (; tile < target.last_tile; ++tile) {
+        Int4FewRows<1, 2>(weights(), layout, x, first, count, group).run(out(), target);
+      }
     }
     for (; tile + 2 <= target.last_tile; tile += 2) {
       Int4Pass<2>(weights(), layout, x).run(first, count, group, out(), target);
@@ -289,7 +385,6 @@ struct alignas(64) TileSums {
 template <int kColumns, int kGroups>
 inline void bf16_tiles(const Bf16Rows& x, std::int64_t row, int group_rows, const bfloat16* w, const Bf16Layout& layout,
                        TileSums& sums) {
-  constexpr int kAhead = 8192;  // bytes, of each column
   tile_zero<0>();
   if constexpr (kColumns > 1) tile_zero<1>();
   if constexpr (kGroups > 1) {
@@ -300,7 +395,7 @@ inline void bf16_tiles(const Bf16Rows& x, std::int64_t row, int group_rows, cons
     const bfloat16* weights = w + k * Bf16Layout::kOutputs;
     for (int c = 0; c < kColumns; ++c) {
       for (int line = 0; line < 16; ++line) {
-        prefetch(reinterpret_cast<const char*>(weights + c * layout.tile_size()) + kAhead + 64 * line);
+        prefetch_stream(weights + c * layout.tile_size() + 32 * line);
       }
     }
     const bfloat16* values = x.halves_at(k / Bf16Layout::kBlock, row);
@@ -351,8 +446,6 @@ inline void bf16_pass(const bfloat16* w, const Bf16Layout& layout, const Bf16Row
 
 inline void amx_matmul_bf16(const bfloat16* w, const Bf16Layout& layout, const Bf16Rows& x, int rows,
                             const MatmulTarget& target) {
-  constexpr int kVectorRows = 3;  // as above
-  if (rows <= kVectorRows) return matmul_bf16(w, layout, x, rows, target);
   for (int first = 0; first < rows; first += kPassRows) {
     const int count = std::min(kPassRows, rows - first);
     const TileScope scope(rows_of_group(count));

@@ -94,6 +94,15 @@ inline F32 load_half(const std::uint16_t* p) {
 
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
+/// As on AVX-512.
+inline void prefetch_stream(const void* p) {
+  constexpr int kNear = 1024, kFar = 4096;
+  __asm__ volatile("" ::: "memory");
+  _mm_prefetch(static_cast<const char*>(p) + kNear, _MM_HINT_T0);
+  _mm_prefetch(static_cast<const char*>(p) + kFar, _MM_HINT_T1);
+  __asm__ volatile("" ::: "memory");
+}
+
 inline __m256i broadcast_dword(const void* p) {
   std::int32_t value;
   std::memcpy(&value, p, sizeof value);
@@ -125,10 +134,10 @@ inline void keep_in_register(__m256i& x) { __asm__("" : "+x"(x)); }
 
 /// Scaled bytes would saturate in maddubs (240 * 127 * 2), plain nibbles do not: a pair is at most 3,810 and the eight
 /// pairs that meet in a 16-bit lane over 32 inputs 30,480. The sub-scale comes afterwards.
-template <int kRows>
-inline void int4_block_dot(const std::uint8_t* w, const Int4Block& block, const std::int8_t* x,
+template <int kRows, bool kCommon>
+inline void int4_block_dot(const std::uint8_t* w, const Int4Block& shape, const std::int8_t* x,
                            const std::int16_t* x_sums, I32* sums) {
-  constexpr int kAhead = 6144;  // as on AVX-512
+  const Int4Block block = kCommon ? kCommonInt4Block : shape;
   const __m256i low = _mm256_set1_epi8(15);
   for (int m = 0; m < kRows; ++m) sums[m].a = sums[m].b = _mm256_setzero_si256();
   int k = 0;
@@ -149,7 +158,7 @@ inline void int4_block_dot(const std::uint8_t* w, const Int4Block& block, const 
       __m256i pairs_a[kRows], pairs_b[kRows];
       for (int m = 0; m < kRows; ++m) pairs_a[m] = pairs_b[m] = _mm256_setzero_si256();
       for (int j = 0; j < 4; ++j) {
-        prefetch(nibbles + 64 * j + kAhead);
+        prefetch_stream(nibbles + 64 * j);
         const __m256i bytes_a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(nibbles + 64 * j));
         const __m256i bytes_b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(nibbles + 64 * j + 32));
         const __m256i first_a = _mm256_and_si256(bytes_a, low), first_b = _mm256_and_si256(bytes_b, low);

@@ -137,9 +137,10 @@ inline void native_pairs(const bfloat16* p, Native& even, Native& odd) {
 #undef KWKER_EACH_LANE
 
 inline void prefetch(const void*) {}
+inline void prefetch_stream(const void*) {}
 
 /// Exact dot products of one int4 block, [rows][16] -> sums; see kernels/int4.inl.hpp for the definition.
-template <int kRows>
+template <int kRows, bool kCommon>
 inline void int4_block_dot(const std::uint8_t* w, const Int4Block& block, const std::int8_t* x,
                            const std::int16_t* x_sums, I32* sums) {
   for (int m = 0; m < kRows; ++m) sums[m] = I32{};
