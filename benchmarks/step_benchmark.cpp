@@ -28,7 +28,7 @@ namespace {
 constexpr int kShortContext = 64;
 constexpr int kRounds = 15;
 constexpr int kStepsOfRound = 4;  ///< Their median is the round's time: a single step may be interrupted.
-constexpr int kProbeMegabytes = 256;
+constexpr int kProbeMegabytes = 512;
 constexpr int kMostRows = 16, kPrompt = 512;
 constexpr int kCheckedRows = 9;
 

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+
 from plan import KWKER4, KWKER16, LLAMA4, LLAMA16, OPENVINO, TRANSFORMERS
 from protocol import median
 from report import LARGE, SMALL, rounds, seconds
 
 matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402
+from matplotlib import pyplot
 
 _OURS, _OTHERS = "#0b6e4f", "#b8b8b8"
 

@@ -3,8 +3,8 @@
 
     compare.py [--rounds N] [--engines PATTERN] [--cases PATTERN] [--models PATTERN] [--out FOLDER]
 
-In every round each case runs once on each of its engines, one after the other; ratios are formed within a round, so that
-a machine whose speed changes disturbs them little. OUT gets results.json, README.md and decode.png.
+In every round each case runs once on each of its engines, one after the other; ratios are formed within a round, so
+that a machine whose speed changes disturbs them little. OUT gets results.json, README.md and decode.png.
 """
 
 from __future__ import annotations
@@ -21,27 +21,29 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from transformers import AutoTokenizer
+
 import gguf_export
 import plan
 import report
 from protocol import HERE, Worker
-from transformers import AutoTokenizer
 
 ROOT = HERE.parents[1]
 LOGS = ROOT / "build" / "logs"
 
 
-def text_tokens(tokenizer: Any, prompt: str) -> list[int]:
-    """The tokens of a prompt of plan.PROMPTS in the chat template, or that many of a text long enough."""
+def text_tokens(tokenizer: Any, prompt: str, round_index: int) -> list[int]:
+    """The tokens of a prompt of plan.PROMPTS in the chat template, or that many of a text long enough. The text starts
+    elsewhere in each round: an engine that keeps prompts would have nothing left to do."""
     if prompt in plan.PROMPTS:
         messages = [{"role": "user", "content": plan.PROMPTS[prompt]}]
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         return list(tokenizer(text)["input_ids"])
     count = int(prompt)
     tokens: list[int] = []
-    while len(tokens) < count:
+    while len(tokens) < round_index + count:
         tokens += tokenizer(plan.ARTICLE + "\n\n" + plan.CODE)["input_ids"]
-    return tokens[:count]
+    return tokens[round_index : round_index + count]
 
 
 def machine() -> dict[str, Any]:
@@ -89,7 +91,7 @@ class Run:
         for case in self._stage.cases:
             if not self._options.cases.search(case.name) or index >= (case.rounds or index + 1):
                 continue
-            prompt = text_tokens(self._tokenizer, case.prompt)
+            prompt = text_tokens(self._tokenizer, case.prompt, index)
             for label in case.engines:
                 if label in self._workers:
                     start = time.perf_counter()

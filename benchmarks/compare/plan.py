@@ -46,18 +46,20 @@ _LONG = 4096
 _ROWS = [1, 2, 4, 9, 16]
 
 
-def _kwker(label: str, precision: str, context: int, environment: dict[str, str] | None = None, **more: str) -> Engine:
+def _kwker(label: str, precision: str, context: int, **more: Any) -> Engine:
+    """`more`: `draft`, the path of a draft model; `isa`, the highest level that may be used."""
+    environment = {"KWKER_MAX_ISA": more.pop("isa")} if "isa" in more else {}
     load = {"model": "{model}", "precision": precision, "context": context, **more}
-    return Engine(label, "worker_kwker.py", load, environment or {})
+    return Engine(label, "worker_kwker.py", load, environment)
 
 
 def _llama(label: str, path: str, context: int) -> Engine:
     return Engine(label, "worker_llama_cpp.py", {"model": path, "context": context, "flash_attention": True})
 
 
-def stages(draft: bool = True) -> tuple[Stage, ...]:
+def stages() -> tuple[Stage, ...]:
     """The whole comparison."""
-    drafted = {"draft": "{draft}"} if draft else {}
+    drafted = {"draft": "{draft}"}
     large = Stage(
         "target1700",
         (
@@ -67,7 +69,7 @@ def stages(draft: bool = True) -> tuple[Stage, ...]:
             _kwker(KWKER16, "bf16", _LONG + 64, **drafted),
             _llama(LLAMA16, "{bf16}", _CONTEXT),
             Engine(TRANSFORMERS, "worker_transformers.py", {"model": "{model}", **drafted}),
-            _kwker(AVX2, "int4", _CONTEXT, {"KWKER_MAX_ISA": "avx2"}),
+            _kwker(AVX2, "int4", _CONTEXT, isa="avx2"),
         ),
         (
             Case(
@@ -83,7 +85,7 @@ def stages(draft: bool = True) -> tuple[Stage, ...]:
             Case("cache 64", "decode", (KWKER16,), "64", {"tokens": 16}),
             Case("cache 4096", "decode", (KWKER16,), "4096", {"tokens": 16}),
             *(
-                Case(f"{text}, {mode}", "generate", engines, text, {"tokens": 64, "mode": mode}, rounds=3)
+                Case(f"{text}, {mode}", "generate", engines, text, {"tokens": 64, "mode": mode}, rounds=1)
                 for text in ("code edit", "summary", "open")
                 for mode in ("plain", "lookup", "draft")
                 for engines in [(KWKER4, KWKER16, TRANSFORMERS)]
@@ -121,13 +123,15 @@ def print_receipt(items, tax_rate):
     print("Total:", total_price(items, tax_rate))
 '''
 
-ARTICLE = """The harbour of the old town was rebuilt last year after a storm had destroyed two of its three piers. The city
-council chose a design with wider piers, which are made of concrete instead of wood, and with a breakwater that is forty
-metres longer than before. Fishermen had asked for more room to unload their boats, and the ferry company for a place to
-turn. The work took eleven months and cost nine million, a fifth more than planned, because the ground was softer than
-the survey had shown. Since the harbour was opened again in May, the number of ferry passengers has grown by a third,
-and the fish market, which had moved to the next town, has come back. Some residents complain about the noise of the
-trucks in the early morning. The council has promised to build a second road to the harbour within two years."""
+ARTICLE = """\
+The harbour of the old town was rebuilt last year after a storm had destroyed two of its three piers. The city
+council chose a design with wider piers, which are made of concrete instead of wood, and with a breakwater that
+is forty metres longer than before. Fishermen had asked for more room to unload their boats, and the ferry
+company for a place to turn. The work took eleven months and cost nine million, a fifth more than planned,
+because the ground was softer than the survey had shown. Since the harbour was opened again in May, the number
+of ferry passengers has grown by a third, and the fish market, which had moved to the next town, has come back.
+Some residents complain about the noise of the trucks in the early morning. The council has promised to build a
+second road to the harbour within two years."""
 
 #: Instructions; the chat template is put around them.
 PROMPTS = {

@@ -47,7 +47,8 @@ class Worker:
         )
 
     def call(self, method: str, **arguments: Any) -> Any:
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"method": method, "arguments": arguments}) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,26 @@ Pick = Callable[[Any], float]
 LARGE, SMALL = "target1700", "smol135"
 #: Bytes that a position of target1700's cache holds: keys and values, 30 layers, 32 heads of 64, bfloat16.
 _CACHE_BYTES = 2 * 30 * 32 * 64 * 2
+
+
+_PROPOSALS = (
+    "Tokens a second, and times the engine's own plain decoding. The draft is the 135M model (int4 for Kwker, bfloat16 "
+    "for Transformers). **Other tokens**: the text is not that of the engine's own plain decoding."
+)
+_METHOD = (
+    "- Each engine runs in a process of its own, loaded before the first round; the others sleep meanwhile. In every "
+    "round each case runs once on each engine, one after the other; lookup and drafts in the first round only.",
+    "- Decoding is greedy; its time runs from the first new token to the last. Prompts are token ids, the same for "
+    "all.",
+    "- llama.cpp is built for this CPU, with flash attention and batches of 512; only `llama_decode` and the choice of "
+    "the best token are timed. Its AMX path works here because a compiler barrier is added (see "
+    "benchmarks/compare/tile_barrier.h). Q4_0 is made with llama.cpp's defaults, which keep the output layer in Q6_K.",
+    "- OpenVINO GenAI reads the same Q4_0 file, with its CPU defaults.",
+    "- Transformers runs in bfloat16 with its default attention (SDPA); lookup is `prompt_lookup_num_tokens=8`, the "
+    "draft `assistant_model` with its defaults.",
+    "- A share is bytes of packed weights per token, over the time of a token, over "
+    "`kwker.cpu_backend.read_bandwidth()` measured straight before.",
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +61,8 @@ def measure(values: Iterable[float]) -> Measure | None:
 
 def rounds(results: Results, model: str, case: str, engine: str) -> list[Any]:
     """What the engine returned in each round; empty if it was not measured."""
-    return results["stages"].get(model, {}).get("values", {}).get(case, {}).get(engine, [])
+    found: list[Any] = results["stages"].get(model, {}).get("values", {}).get(case, {}).get(engine, [])
+    return found
 
 
 def ratio(over: list[Any], under: list[Any], pick: Pick, pick_under: Pick | None = None) -> Measure | None:
@@ -57,7 +78,7 @@ def _line(*cells: str) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _table(head: tuple[str, ...], lines: list[tuple[str, ...]]) -> list[str]:
+def _table(head: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> list[str]:
     return [_line(*head), _line(*["---"] * len(head)), *(_line(*line) for line in lines), ""]
 
 
@@ -127,12 +148,12 @@ def targets(results: Results) -> list[tuple[str, str, str]]:
     return [(name, goal, got.text(2)) for name, goal, got in lines if got is not None]
 
 
-def speeds(results: Results, model: str, cases: dict[str, tuple[str, float]]) -> list[tuple[str, ...]]:
-    """Tokens a second of every engine; `cases` maps a case to its heading and the tokens it stands for."""
+def speeds(results: Results, model: str, cases: dict[str, int]) -> list[tuple[str, ...]]:
+    """Tokens a second of every engine; `cases` maps a case to the tokens it takes."""
     lines = []
     for engine in (KWKER4, LLAMA4, OPENVINO, KWKER16, LLAMA16, TRANSFORMERS, AVX2):
         cells = []
-        for case, (_, tokens) in cases.items():
+        for case, tokens in cases.items():
             got = measure(tokens / seconds(value) for value in rounds(results, model, case, engine))
             cells.append("" if got is None else f"{got.value:.1f}")
         if any(cells):
@@ -166,7 +187,9 @@ def markdown(results: Results) -> str:
     """The page."""
     about = results["machine"]
     versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
-    count = max((len(r) for s in results["stages"].values() for c in s["values"].values() for r in c.values()), default=0)
+    count = max(
+        (len(r) for s in results["stages"].values() for c in s["values"].values() for r in c.values()), default=0
+    )
     lines = [
         "# Kwker beside other engines",
         "",
@@ -183,36 +206,22 @@ def markdown(results: Results) -> str:
         "",
         *_table(
             ("engine", "decoding", "prefill of 512"),
-            [
-                line  # type: ignore[misc]
-                for line in speeds(results, LARGE, {"decode": ("decoding", 1), "prefill": ("prefill", 512)})
-            ],
+            speeds(results, LARGE, {"decode": 1, "prefill": 512}),
         ),
         "## Tokens a second, 135M model, int4, by tokens of context",
         "",
         *_table(
             ("engine", "40", "183", "926"),
-            speeds(results, SMALL, {f"context {n}": (str(n), 1) for n in (40, 183, 926)}),
+            speeds(results, SMALL, {f"context {n}": 1 for n in (40, 183, 926)}),
         ),
         "## Prompt lookup and a draft model, 1.7B-sized model",
         "",
-        "Tokens a second, and times the engine's own plain decoding. The draft is the 135M model (int4 for Kwker, bfloat16"
-        " for Transformers). **Other tokens**: the text is not that of the engine's own plain decoding.",
+        _PROPOSALS,
         "",
         *_table(("text", "engine", "plain", "lookup of 8", "draft"), proposals(results)),
         "## How it was measured",
         "",
-        "- Each engine runs in a process of its own, loaded before the first round; the others sleep meanwhile. In every"
-        " round each case runs once on each engine, one after the other.",
-        "- Decoding is greedy; its time runs from the first new token to the last. Prompts are token ids, the same for all.",
-        "- llama.cpp is built for this CPU, with flash attention and batches of 512; only `llama_decode` and the choice"
-        " of the best token are timed. Its AMX path works here because a compiler barrier is added (see"
-        " benchmarks/compare/tile_barrier.h). Q4_0 is made with llama.cpp's defaults, which keep the output layer in Q6_K.",
-        "- OpenVINO GenAI reads the same Q4_0 file, with its CPU defaults.",
-        "- Transformers runs in bfloat16 with its default attention (SDPA); lookup is `prompt_lookup_num_tokens=8`, the draft"
-        " `assistant_model` with its defaults.",
-        "- A share is bytes of packed weights per token, over the time of a token, over `kwker.cpu_backend.read_bandwidth()`"
-        " measured straight before.",
+        *_METHOD,
         "",
     ]
     return "\n".join(lines)

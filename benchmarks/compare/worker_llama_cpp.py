@@ -8,6 +8,7 @@ from typing import Any
 
 import llama_cpp
 import numpy as np
+
 from protocol import median, serve
 
 _BATCH = 512
@@ -51,7 +52,9 @@ class LlamaCpp:
 
     def _best(self) -> int:
         logits = llama_cpp.llama_get_logits_ith(self._context, -1)
-        return int(np.ctypeslib.as_array(ctypes.cast(logits, ctypes.POINTER(ctypes.c_float)), (self._vocab_size,)).argmax())
+        return int(
+            np.ctypeslib.as_array(ctypes.cast(logits, ctypes.POINTER(ctypes.c_float)), (self._vocab_size,)).argmax()
+        )
 
     def decode(self, prompt: list[int], tokens: int) -> dict[str, Any]:
         """Seconds per token of greedy decoding, between the first token and the last."""

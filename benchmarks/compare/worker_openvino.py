@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 import openvino_genai as genai
+
 from protocol import serve
 
 

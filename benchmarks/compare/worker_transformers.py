@@ -6,8 +6,9 @@ import time
 from typing import Any
 
 import torch
-from protocol import serve
 from transformers import AutoModelForCausalLM, StoppingCriteria, StoppingCriteriaList
+
+from protocol import serve
 
 
 class _Clock(StoppingCriteria):
@@ -24,8 +25,8 @@ class _Clock(StoppingCriteria):
 class Transformers:
     def load(self, model: str, threads: int, draft: str | None = None) -> dict[str, Any]:
         torch.set_num_threads(threads)
-        self._model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16).eval()
-        self._draft = AutoModelForCausalLM.from_pretrained(draft, dtype=torch.bfloat16).eval() if draft else None
+        self._model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16)
+        self._draft = AutoModelForCausalLM.from_pretrained(draft, dtype=torch.bfloat16) if draft else None
         return {"attention": self._model.config._attn_implementation}
 
     def _generate(self, prompt: list[int], tokens: int, **options: Any) -> tuple[float, _Clock, list[int]]:

@@ -133,6 +133,20 @@ py::array_t<float> compute_logits(DecoderBase& decoder, const std::vector<Token>
   return out;
 }
 
+/// The logits [tokens, vocab] of one step of sequence 0 from a position on: a view, which holds until the next step.
+py::array_t<float> step(const py::object& self, const std::vector<Token>& tokens, int position) {
+  auto& decoder = self.cast<DecoderBase&>();
+  std::vector<kwker::Row> rows;
+  for (const Token token : tokens) rows.push_back({.token = token, .position = position++});
+  const kwker::LogitsView logits = [&] {
+    const py::gil_scoped_release release;
+    return decoder.step(rows);
+  }();
+  constexpr py::ssize_t kSize = sizeof(float);
+  return {
+      {py::ssize_t{logits.rows}, py::ssize_t{logits.vocab_size}}, {kSize * logits.stride, kSize}, logits.data, self};
+}
+
 void bind_decoder(py::module_& m) {
   const auto from_folder = [](const std::string& folder, const std::string& precision, int max_cache_len, int max_batch,
                               int group_size, int num_threads, bool prefix_cache, const py::object& progress) {
@@ -161,7 +175,8 @@ void bind_decoder(py::module_& m) {
       .def_property_readonly("max_batch", &DecoderBase::max_batch)
       .def_property_readonly("memory_bytes", &DecoderBase::memory_bytes)
       .def_property_readonly("weight_bytes", &DecoderBase::weight_bytes)
-      .def("logits", &compute_logits, py::arg("tokens"), py::arg("chunk"));
+      .def("logits", &compute_logits, py::arg("tokens"), py::arg("chunk"))
+      .def("step", &step, py::arg("tokens"), py::arg("position"));
 }
 
 /// The statistics as keywords of the Python class GenerateStats.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DecodeSpeed", "ProposalSpeed", "decode_speed", "proposal_speed", "table"]
 
-_PROBE_MEGABYTES = 256
+_PROBE_MEGABYTES = 512
 
 
 @dataclass(frozen=True)

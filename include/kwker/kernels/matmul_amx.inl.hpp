@@ -7,7 +7,7 @@
 // level.
 
 /// Rows of a pass over the weights: their activations stay in the second-level cache.
-constexpr int kPassRows = 128;
+constexpr int kPassRows = 256;
 
 /// Tiles 0 to 3 hold sums, 4 and 5 activations (`rows` high), 6 and 7 weights. Lives as long as a kernel call, since a
 /// configuration may be lost between parallel regions on some virtual machines.

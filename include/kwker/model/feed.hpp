@@ -8,7 +8,7 @@
 namespace kwker {
 
 /// Rows of a prefill step: enough to use a weight many times while it is in the caches.
-constexpr int kPrefillRows = 128;
+constexpr int kPrefillRows = 256;
 
 /// Puts history[from..] into the cache after the `from` positions that are there. Returns the logits of the last token.
 LogitsView feed(DecoderBase& decoder, int sequence, std::span<const Token> history, int from);
